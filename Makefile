@@ -1,0 +1,44 @@
+# Everything a newcomer needs; each target sets up what it uses and installs nothing twice.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-slow lint format docs clean
+
+help: ## show the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+# One pip call, so that pip chooses torch and torchvision together.
+$(INSTALLED): setup.cfg pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev,docs]'
+	touch $@
+
+install: $(INSTALLED) ## make .venv and install the package with its tools
+
+demo: $(INSTALLED) ## Naive, EWC and DCO on handwritten digits: one table, under three minutes
+	$(BIN)/python -m benchmarks.demo
+
+test: $(INSTALLED) ## run the tests (the slow ones: make test-slow)
+	$(BIN)/python -m pytest --cov --cov-report=term
+
+test-slow: $(INSTALLED) ## run the slow tests; DATA_ROOT=... for those on real data
+	$(BIN)/python -m pytest -m slow
+
+lint: $(INSTALLED) ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(INSTALLED) ## let ruff rewrite the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(INSTALLED) ## build the documentation into docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+clean: ## remove what was built, .venv too
+	rm -rf $(VENV) docs/_build .pytest_cache .mypy_cache .ruff_cache .coverage *.egg-info

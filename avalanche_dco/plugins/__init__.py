@@ -1,0 +1,1 @@
+"""Avalanche plugins: thin layers over the tensor core."""

@@ -1,0 +1,1 @@
+"""Benchmarks of avalanche_dco: protocols, runners and reports; no algorithm lives here."""
