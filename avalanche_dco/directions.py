@@ -1,0 +1,206 @@
+"""Prohibited directions: k vectors in weight space, each a rank-one matrix per parameter.
+
+Index legend, used in every shape below::
+
+    k   directions                      l   parameters ("layers" in the paper)
+    r   rows of a parameter's matrix    c   columns of a parameter's matrix
+    d   all weights together, d = sum_l r_l * c_l
+
+Direction ``i`` is :math:`w_i = \\{ u_i^l (v_i^l)^\\top \\}_l`, so that ``k`` directions are held as
+``U_l`` (r x k) and ``V_l`` (c x k) instead of one ``d x k`` matrix ``W``. ``W`` is never formed.
+
+A parameter of any shape is read as a matrix: its first dimension gives the rows, all the others
+together the columns (the paper's ``o x iwh`` for convolutions); a vector is one column.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from avalanche_dco.errors import ModelError
+
+Weights = Mapping[str, Tensor]
+"""Tensors by parameter name: weights, gradients, or differences of weights."""
+
+
+def matrix_shape(shape: torch.Size) -> tuple[int, int]:
+    """Rows and columns of the matrix that a parameter of this shape is read as."""
+    rows = shape[0] if len(shape) > 0 else 1
+    return rows, math.prod(shape[1:])
+
+
+@dataclass
+class Factors:
+    """One parameter's share of the directions ``start`` to ``start + width``.
+
+    Outside that range the parameter has no part in the directions. So the head that task 7 added
+    costs nothing in the directions of tasks 1 to 6.
+    """
+
+    U: Tensor  # r x width
+    V: Tensor  # c x width
+    shape: torch.Size  # of the parameter
+    start: int = 0
+
+    @property
+    def columns(self) -> slice:
+        return slice(self.start, self.start + self.U.shape[1])
+
+    def matrix(self, tensor: Tensor) -> Tensor:
+        """The parameter (or its gradient) as r x c matrix, a view where that is possible."""
+        return tensor.detach().reshape(matrix_shape(self.shape)).to(self.U.dtype)
+
+    def grown(self, name: str, shape: torch.Size) -> Factors:
+        """The same directions for a parameter that has grown; what is new has no part in them."""
+        if shape == self.shape:
+            return self
+        if len(shape) != len(self.shape) or any(
+            new < old for new, old in zip(shape, self.shape, strict=True)
+        ):
+            raise ModelError(
+                f"Parameter '{name}' had shape {tuple(self.shape)} when its prohibited directions "
+                f"were learned and now has {tuple(shape)}. Directions can follow a parameter that "
+                "grows (as IncrementalClassifier does), not one that shrinks or is reshaped. Keep "
+                "the model as it was, or leave this parameter out with parameter_filter."
+            )
+        width = self.U.shape[1]
+        inner_old, inner_new = self.shape[1:], shape[1:]
+        U = self.U.new_zeros(shape[0], width)
+        U[: self.U.shape[0]] = self.U
+        V = self.V.new_zeros(*inner_new, width)
+        V[tuple(slice(size) for size in inner_old)] = self.V.reshape(*inner_old, width)
+        return Factors(U, V.reshape(-1, width), shape, self.start)
+
+    def joined(self, other: Factors) -> Factors:
+        """These columns and, behind them, those of ``other``; a gap between them is zeros."""
+        gap = other.start - self.columns.stop
+
+        def side_by_side(a: Tensor, b: Tensor) -> Tensor:
+            return torch.cat([a, a.new_zeros(a.shape[0], gap), b.to(a)], dim=1)
+
+        return Factors(
+            side_by_side(self.U, other.U),
+            side_by_side(self.V, other.V),
+            self.shape,
+            self.start,
+        )
+
+
+class Directions:
+    """A set of ``k`` directions with the algebra the rest of the package is written in.
+
+    :param k: number of directions.
+    :param factors: the factors of every parameter that has a part in them.
+    """
+
+    def __init__(self, k: int, factors: dict[str, Factors]):
+        self.k = k
+        self.factors = factors
+
+    @classmethod
+    def random(cls, like: Weights, k: int) -> Directions:
+        """Small random directions to start an autoencoder from.
+
+        U is uniform in ``+-1/sqrt(k r)`` and V in ``+-1/sqrt(c)``: then all ``k`` directions
+        together have about the length of one unit vector per parameter, and the autoencoder
+        starts near zero instead of first having to unlearn what it begins with.
+
+        :param like: the parameters, for their names, shapes, dtypes and devices.
+        :param k: number of directions.
+        """
+
+        # One precision for all, at least single: codes are sums over all parameters.
+        dtype = functools.reduce(
+            torch.promote_types, (tensor.dtype for tensor in like.values()), torch.float32
+        )
+
+        def uniform(tensor: Tensor, rows: int, bound: float) -> Tensor:
+            values = torch.empty(rows, k, dtype=dtype, device=tensor.device)
+            return values.uniform_(-bound, bound)
+
+        factors = {}
+        for name, tensor in like.items():
+            rows, cols = matrix_shape(tensor.shape)
+            factors[name] = Factors(
+                uniform(tensor, rows, 1 / math.sqrt(k * rows)),
+                uniform(tensor, cols, 1 / math.sqrt(cols)),
+                tensor.shape,
+            )
+        return cls(k, factors)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory the factors take."""
+        return sum(f.U.nbytes + f.V.nbytes for f in self.factors.values())
+
+    def _zeros(self, size: int | tuple[int, int]) -> Tensor:
+        some = next(iter(self.factors.values())).U
+        return torch.zeros(size, dtype=some.dtype, device=some.device)
+
+    def encode(self, x: Weights) -> Tensor:
+        """ENC(x) = W^T x, as sum_l diag(U_l^T X_l V_l).
+
+        Never forms the k x k matrix whose diagonal this is.
+
+        :param x: one tensor per parameter that has a part in the directions.
+        :return: the k codes.
+        """
+        z = self._zeros(self.k)
+        for name, f in self.factors.items():
+            projected = f.matrix(x[name]) @ f.V  # r x width
+            z[f.columns] += projected.mul_(f.U).sum(0)
+        return z
+
+    def decode(self, z: Tensor, names: Iterable[str] | None = None) -> dict[str, Tensor]:
+        """DEC(z) = W z, per parameter (U_l * z) V_l^T.
+
+        :param z: k codes.
+        :param names: the parameters wanted; all of them by default.
+        :return: tensors of the parameters' own shapes.
+        """
+        wanted = self.factors if names is None else names
+        return {
+            name: ((f.U * z[f.columns]) @ f.V.T).reshape(f.shape)
+            for name, f in ((name, self.factors[name]) for name in wanted)
+        }
+
+    def gram(self) -> Tensor:
+        """S = W^T W = sum_l (U_l^T U_l) * (V_l^T V_l), k x k."""
+        S = self._zeros((self.k, self.k))
+        for f in self.factors.values():
+            S[f.columns, f.columns] += (f.U.T @ f.U).mul_(f.V.T @ f.V)
+        return S
+
+    def cat(self, other: Directions) -> Directions:
+        """These directions followed by those of ``other``.
+
+        :param other: directions over the same or other parameters.
+        """
+        factors = dict(self.factors)
+        for name, f in other.factors.items():
+            behind = Factors(f.U, f.V, f.shape, self.k + f.start)
+            factors[name] = factors[name].joined(behind) if name in factors else behind
+        return Directions(self.k + other.k, factors)
+
+    def grown_to(self, x: Weights) -> Directions:
+        """The same directions for parameters that may have grown since.
+
+        :param x: the model's parameters as they are now.
+        """
+        missing = sorted(self.factors.keys() - x.keys())
+        if missing:
+            raise ModelError(
+                f"The model no longer has {', '.join(map(repr, missing))}, for which prohibited "
+                "directions of past experiences are held. Without these parameters the penalty is "
+                "not defined: keep them in the model, or leave them out from the start with "
+                "parameter_filter."
+            )
+        return Directions(
+            self.k, {name: f.grown(name, x[name].shape) for name, f in self.factors.items()}
+        )

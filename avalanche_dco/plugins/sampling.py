@@ -1,0 +1,143 @@
+"""An endless stream of random mini-batches of one experience, fast enough not to be noticed.
+
+Steps 2 and 3 draw tens of thousands of batches per experience, and fetching samples one by one
+through Avalanche's data sets and transformations costs more than a forward and backward pass of a
+small network. So the samples are fetched once and batches are then cut from tensors, wherever that
+gives the same batches: the data set must be deterministic (random augmentation stays random), its
+samples must stack independently of each other, and they must fit in memory.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+CACHE_BYTES = 2**30
+"""Data sets up to this size are kept as tensors while one experience is processed."""
+
+_CHUNK = 256
+_CHECKED_SAMPLES = 16
+
+Batch = list[Tensor]
+
+
+class BatchStream:
+    """Batches drawn without end: the data set in one random order after another.
+
+    Every batch is full, because a last batch of a single sample would break BatchNorm; a data set
+    smaller than a batch is one batch. Randomness comes from torch's global generator.
+
+    :param dataset: a map-style data set, usually ``experience.dataset``.
+    :param batch_size: samples per batch.
+    :param num_workers: processes that fetch samples, if the data set cannot be kept as tensors.
+    """
+
+    def __init__(self, dataset: Dataset, batch_size: int, num_workers: int = 0):
+        self._dataset = dataset
+        self._size = len(dataset)  # type: ignore[arg-type]
+        self._batch_size = min(batch_size, self._size)
+        self._num_workers = num_workers
+        self._tensors = _as_tensors(dataset, _collate_of(dataset), self._size)
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """The paper's |T_i|, with the incomplete batch that usual training ends an epoch with."""
+        return -(-self._size // self._batch_size)
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether batches are cut from tensors."""
+        return self._tensors is not None
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._tensors is None:
+            return iter(
+                DataLoader(
+                    self._dataset,
+                    batch_sampler=_IndexBatches(self._size, self._batch_size),
+                    collate_fn=_collate_of(self._dataset),
+                    num_workers=self._num_workers,
+                )
+            )
+        return self._cut(self._tensors)
+
+    def _cut(self, tensors: Sequence[Tensor]) -> Iterator[Batch]:
+        for indices in _IndexBatches(self._size, self._batch_size):
+            yield [tensor[indices] for tensor in tensors]
+
+
+class _IndexBatches:
+    """Endless lists of indices, a new random order whenever one is used up."""
+
+    def __init__(self, size: int, batch_size: int):
+        self._size, self._batch_size = size, batch_size
+
+    def __iter__(self) -> Iterator[list[int]]:
+        while True:
+            order = torch.randperm(self._size).tolist()
+            for start in range(0, self._size - self._batch_size + 1, self._batch_size):
+                yield order[start : start + self._batch_size]
+
+
+def _collate_of(dataset: Dataset) -> Callable[[list[Any]], Any]:
+    return getattr(dataset, "collate_fn", None) or default_collate
+
+
+def _as_tensors(
+    dataset: Dataset, collate: Callable[[list[Any]], Any], size: int
+) -> list[Tensor] | None:
+    """All samples stacked, or None where cutting batches from them would not be the same."""
+    rng_before = _rng_state()
+    chunks: list[Sequence[Tensor]] = []
+    for start in range(0, size, _CHUNK):
+        chunk = collate([dataset[i] for i in range(start, min(start + _CHUNK, size))])
+        if not _is_stack_of_tensors(chunk):
+            return None
+        chunks.append(chunk)
+        if not _alike(chunks[0], chunk) or _bytes_expected(chunk, size) > CACHE_BYTES:
+            return None
+    tensors = [torch.cat(parts) for parts in zip(*chunks, strict=True)]
+    # Transformations that draw random numbers show in a generator's state; those that keep their
+    # own generator show when a sample is fetched again. Fetching samples one by one also shows a
+    # collate function that treats them differently in company (padding, mixing).
+    deterministic = _rng_state() == rng_before and all(
+        all(
+            torch.equal(stacked[i], alone[0])
+            for stacked, alone in zip(tensors, collate([dataset[i]]), strict=True)
+        )
+        for i in torch.linspace(0, size - 1, min(_CHECKED_SAMPLES, size)).long().tolist()
+    )
+    return tensors if deterministic else None
+
+
+def _rng_state() -> tuple[Any, ...]:
+    _, keys, *position = np.random.get_state(legacy=True)
+    return (
+        torch.get_rng_state().numpy().tobytes(),
+        random.getstate(),
+        np.asarray(keys).tobytes(),
+        tuple(position),
+    )
+
+
+def _is_stack_of_tensors(chunk: Any) -> bool:
+    return isinstance(chunk, (list, tuple)) and all(
+        isinstance(part, Tensor) and part.ndim > 0 for part in chunk
+    )
+
+
+def _alike(first: Sequence[Tensor], chunk: Sequence[Tensor]) -> bool:
+    return len(first) == len(chunk) and all(
+        a.shape[1:] == b.shape[1:] and a.dtype == b.dtype
+        for a, b in zip(first, chunk, strict=True)
+    )
+
+
+def _bytes_expected(chunk: Sequence[Tensor], size: int) -> int:
+    return sum(part.nbytes * size // len(part) for part in chunk)
