@@ -8,7 +8,70 @@ from avalanche_dco.plugins.base import DirectionConstrainedPlugin
 
 
 class DCOPlugin(DirectionConstrainedPlugin):
-    """Direction-Constrained Optimization (Teng et al., Algorithm 1 without compression)."""
+    """Direction-Constrained Optimization (DCO): Algorithm 1 of Teng et al.
+
+    After each experience DCO pushes the weights into the cone of low loss that the optimizer's
+    trajectory points to, and learns, from gradients, the ``k`` directions along which the loss of
+    this experience rises steeply. Later experiences are penalised for moving along them. No data
+    is kept, and no copy of past weights. Memory grows by ``k`` directions per experience.
+
+    Works with any model and optimizer and on any benchmark; task labels are not used::
+
+        strategy = Naive(model=model, optimizer=optimizer, plugins=[DCOPlugin(k=1000)], ...)
+
+    The defaults are the paper's settings for Permuted and Split MNIST:
+
+    ========================= ====================== ============================================
+    argument                  symbol                 paper's value
+    ========================= ====================== ============================================
+    ``k``                     k                      1000
+    ``dco_lambda``            lambda                 100; CIFAR-100 1000; MNIST/Fashion 1 to 100
+    ``gamma_1``               gamma_1                0; MNIST/Fashion 0.001
+    ``gamma_2``               gamma_2                0.1
+    ``push_epochs``           N                      10
+    ``averaged_points``       C                      16
+    ``theta``                 theta                  0.2; MNIST/Fashion 2.0
+    ``gradients_per_update``  m                      128
+    ``tau``                   tau                    2
+    ``rho``                   rho                    100 or 1000
+    ``autoencoder_lr``        eta_a                  0.01
+    ``autoencoder_updates``   ("until convergence")  200
+    ``trajectory_lr``         eta in step 3          0.001
+    ``max_penalty_grad_norm`` (Section 5.2)          20; CIFAR-100 1
+    ========================= ====================== ============================================
+
+    Through the strategy's evaluator it reports ``DCO_Penalty`` (the mean over each epoch) and
+    ``DCO_AutoencoderError`` (the relative reconstruction error of each autoencoder update).
+
+    :param k: number of directions to learn per experience.
+    :param dco_lambda: strength of the penalty; 0 switches it off.
+    :param gamma_1: pull towards the weights at the start of the experience, applied after every
+        update of step 1: ``x <- x - gamma_1 (x - x_0)``. 0 switches it off.
+    :param gamma_2: pull towards x* after every autoencoder update of step 3.
+    :param push_epochs: epochs the optimizer travels on, from a fresh state and without the
+        penalty, to find the way into the cone. 0 leaves the weights where training ended.
+    :param averaged_points: number of points of that trajectory that are averaged at either end.
+    :param theta: length of the push into the cone.
+    :param gradients_per_update: gradients per autoencoder update. Fewer are faster: 16 instead of
+        128 make an eighth of the work.
+    :param tau: gradients per move of the model while they are sampled.
+    :param rho: factor on the autoencoder's loss.
+    :param autoencoder_lr: learning rate of the autoencoder's Adam.
+    :param autoencoder_updates: number of autoencoder updates at most. 0 learns no directions.
+    :param autoencoder_tolerance: stop learning directions once the reconstruction error falls by
+        less than this share from 20 updates to the next 20. None (the default) makes all
+        updates, as the paper does.
+    :param trajectory_lr: learning rate of the plain SGD that moves the model while gradients are
+        sampled. The weights are put back to x* afterwards.
+    :param max_penalty_grad_norm: the penalty's gradient is scaled down to this l2 norm where it
+        is longer; the criterion's is left alone. None for no limit.
+    :param gradient_source: ``"criterion"``, as in the paper, learns from gradients of the loss.
+        These vanish on a task that is learned to perfection, and with them the directions.
+        ``"logits"`` learns from gradients of randomly weighted outputs at x*, which do not (a
+        sample of the Gauss-Newton matrix).
+    :param parameter_filter: a function of a parameter's name and the parameter that tells whether
+        it is constrained; all trainable parameters are by default.
+    """
 
     def _store(self, directions: Directions, x_star: Weights) -> None:
         """Step 4: W^i <- W, and of x_i* only the codes t = ENC^i(x_i*)."""
