@@ -1,4 +1,4 @@
-"""Step 3 of Algorithm 1: fit directions to a stream of gradients.
+r"""Step 3 of Algorithm 1: fit directions to a stream of gradients.
 
 The reduced linear autoencoder has tied weights, AE(g) = W W^T g. Over m gradients, the columns of
 G (d x m), with C = W^T G (k x m) and S = W^T W (k x k),
@@ -9,8 +9,8 @@ so the loss needs no decoder pass, and neither does its gradient. With y_j = 2 c
 gradient with respect to W folded onto the rank-one factors,
 
 .. math::
-    dU_l &= -2 \\sum_j (G_l^j V_l) * y_j           + 2 U_l ((C C^T) * (V_l^T V_l)) \\\\
-    dV_l &= -2 \\sum_j (G_l^j)^T (U_l * y_j)       + 2 V_l ((C C^T) * (U_l^T U_l)).
+    dU_l &= -2 \sum_j (G_l^j V_l) * y_j           + 2 U_l ((C C^T) * (V_l^T V_l)) \\
+    dV_l &= -2 \sum_j (G_l^j)^T (U_l * y_j)       + 2 V_l ((C C^T) * (U_l^T U_l)).
 
 The sums over j take one gradient at a time, which may be forgotten at once: nothing of size m x d
 is ever held. The loss is homogeneous in G, so that the paper's normalisation of the batch,
@@ -21,7 +21,6 @@ is ever held. The loss is homogeneous in G, so that the paper's normalisation of
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -118,29 +117,20 @@ class _Layer:
         self.name = name
         self._factors = directions.factors[name]
         self.U, self.V = self._factors.U, self._factors.V
-        self.U.grad, self.V.grad = torch.zeros_like(self.U), torch.zeros_like(self.V)
+        self._dU, self._dV = torch.zeros_like(self.U), torch.zeros_like(self.V)
+        self.U.grad, self.V.grad = self._dU, self._dV  # where Adam looks for them
         self._GV = torch.empty_like(self.U)
         self._scratch = torch.empty_like(self.U)
 
     def start_batch(self) -> Tensor:
         """Clear the sums; this layer's share of the Gram matrix S."""
-        self._grad_U.zero_()
-        self._grad_V.zero_()
+        self._dU.zero_()
+        self._dV.zero_()
         self._UU, self._VV = self.U.T @ self.U, self.V.T @ self.V
         return self._UU * self._VV
 
-    @property
-    def _grad_U(self) -> Tensor:
-        assert self.U.grad is not None
-        return self.U.grad
-
-    @property
-    def _grad_V(self) -> Tensor:
-        assert self.V.grad is not None
-        return self.V.grad
-
     def encode(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """This layer's share of the code and of the energy; keeps G V for :meth:`accumulate`."""
+        """The layer's share of the code and of the energy; keeps G V for :meth:`accumulate`."""
         self._G = self._factors.matrix(gradient)
         torch.mm(self._G, self.V, out=self._GV)
         code = torch.mul(self._GV, self.U, out=self._scratch).sum(0)
@@ -148,14 +138,14 @@ class _Layer:
 
     def accumulate(self, y: Tensor) -> None:
         """Add -(G V) * y to dU and -G^T (U * y) to dV."""
-        self._grad_U.addcmul_(self._GV, y, value=-1)
+        self._dU.addcmul_(self._GV, y, value=-1)
         torch.mul(self.U, y, out=self._scratch)
-        self._grad_V.addmm_(self._G.T, self._scratch, alpha=-1)
+        self._dV.addmm_(self._G.T, self._scratch, alpha=-1)
 
     def finish_batch(self, CC: Tensor, scale: Tensor) -> None:
         """Add the terms in C C^T and scale: dU and dV are complete."""
-        self._grad_U.addmm_(self.U, CC * self._VV).mul_(2 * scale)
-        self._grad_V.addmm_(self.V, CC * self._UU).mul_(2 * scale)
+        self._dU.addmm_(self.U, CC * self._VV).mul_(2 * scale)
+        self._dV.addmm_(self.V, CC * self._UU).mul_(2 * scale)
 
 
 def has_stopped_improving(errors: list[float], tolerance: float, window: int) -> bool:

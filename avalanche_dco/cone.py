@@ -1,11 +1,11 @@
-"""Step 2 of Algorithm 1: push the weights into the cone.
+r"""Step 2 of Algorithm 1: push the weights into the cone.
 
 After convergence the weights travel on for N epochs; x_1 and x_2 are the means of the first and of
 the last C points of that trajectory. (The paper's pseudo-code sums them; its text says averages,
 and only these make sense.) Section 3 shows that the region of low loss widens from x_1 towards x_2,
 so x* is taken a step of length theta that way:
 
-.. math:: x^* = x_1 - \\theta \\frac{x_1 - x_2}{||x_1 - x_2||}
+.. math:: x^* = x_1 - \theta \frac{x_1 - x_2}{||x_1 - x_2||}
 """
 
 from __future__ import annotations

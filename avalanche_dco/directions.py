@@ -1,4 +1,4 @@
-"""Prohibited directions: k vectors in weight space, each a rank-one matrix per parameter.
+r"""Prohibited directions: k vectors in weight space, each a rank-one matrix per parameter.
 
 Index legend, used in every shape below::
 
@@ -6,7 +6,7 @@ Index legend, used in every shape below::
     r   rows of a parameter's matrix    c   columns of a parameter's matrix
     d   all weights together, d = sum_l r_l * c_l
 
-Direction ``i`` is :math:`w_i = \\{ u_i^l (v_i^l)^\\top \\}_l`, so that ``k`` directions are held as
+Direction ``i`` is :math:`w_i = \{ u_i^l (v_i^l)^\top \}_l`, so that ``k`` directions are held as
 ``U_l`` (r x k) and ``V_l`` (c x k) instead of one ``d x k`` matrix ``W``. ``W`` is never formed.
 
 A parameter of any shape is read as a matrix: its first dimension gives the rows, all the others
@@ -114,7 +114,6 @@ class Directions:
         :param like: the parameters, for their names, shapes, dtypes and devices.
         :param k: number of directions.
         """
-
         # One precision for all, at least single: codes are sums over all parameters.
         dtype = functools.reduce(
             torch.promote_types, (tensor.dtype for tensor in like.values()), torch.float32

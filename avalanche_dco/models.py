@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ class MLP(nn.Sequential):
     ):
         widths = [input_size] + [hidden_size] * hidden_layers
         layers: list[nn.Module] = [nn.Flatten()]
-        for inputs, outputs in zip(widths, widths[1:], strict=False):
+        for inputs, outputs in itertools.pairwise(widths):
             layers += [nn.Linear(inputs, outputs, bias=False), nn.ReLU()]
         super().__init__(*layers, nn.Linear(widths[-1], num_classes, bias=False))
 

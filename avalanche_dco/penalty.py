@@ -1,11 +1,11 @@
-"""The penalty of all past tasks together, as one weighted quadratic.
+r"""The penalty of all past tasks together, as one weighted quadratic.
 
 Eq. (main_obj) sums ``||ENC^j(x - x_j*)||^2`` over past tasks j. ENC is linear, so that
 ``ENC^j(x - x_j*) = z(x) - t`` with ``t = ENC^j(x_j*)``: of a task's weights x_j* only the k numbers
 ``t`` are kept. With all tasks' directions side by side,
 
-.. math:: penalty(x) = \\lambda \\Big( \\sum_i w_i (z_i(x) - t_i)^2 + c \\Big), \\qquad
-          \\nabla penalty(x) = 2 \\lambda \\, DEC(w * (z - t)).
+.. math:: penalty(x) = \lambda \Big( \sum_i w_i (z_i(x) - t_i)^2 + c \Big), \qquad
+          \nabla penalty(x) = 2 \lambda \, DEC(w * (z - t)).
 
 DCO has w = 1 and c = 0. Directions shared by n tasks (DCO-COMP) enter once: since
 ``sum_j ||z - t_j||^2 = n ||z - mean_j t_j||^2 + const``, with w = n, the mean target and the rest

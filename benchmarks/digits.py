@@ -5,17 +5,12 @@
 
 import numpy as np
 import torch
-from avalanche.benchmarks import (
-    CLScenario,
-    benchmark_from_datasets,
-    with_classes_timeline,
-    with_task_labels,
-)
-from avalanche.benchmarks.utils import AvalancheDataset, DataAttribute
-from avalanche.benchmarks.utils.flat_data import ConstantSequence
+from avalanche.benchmarks import CLScenario
+from avalanche.benchmarks.utils import AvalancheDataset
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
-from torch.utils.data import TensorDataset
+
+from benchmarks.tensors import tensor_benchmark, tensor_dataset
 
 INPUT_SIZE = 64
 NUM_CLASSES = 10
@@ -37,22 +32,6 @@ def _load() -> tuple[Arrays, Arrays]:
     return tensors(x_train, y_train), tensors(x_test, y_test)
 
 
-def _experience(x: torch.Tensor, y: torch.Tensor, task_label: int) -> AvalancheDataset:
-    return AvalancheDataset(
-        [TensorDataset(x, y)],
-        data_attributes=[
-            DataAttribute(y.tolist(), "targets"),
-            DataAttribute(
-                ConstantSequence(task_label, len(y)), "targets_task_labels", use_in_getitem=True
-            ),
-        ],
-    )
-
-
-def _benchmark(train: list[AvalancheDataset], test: list[AvalancheDataset]) -> CLScenario:
-    return with_task_labels(with_classes_timeline(benchmark_from_datasets(train=train, test=test)))
-
-
 def permuted_digits(n_experiences: int = 5, *, seed: int = 0) -> CLScenario:
     """Domain-incremental: all ten classes in every experience, the pixels permuted anew.
 
@@ -65,9 +44,9 @@ def permuted_digits(n_experiences: int = 5, *, seed: int = 0) -> CLScenario:
     orders = [identity] + [
         torch.randperm(INPUT_SIZE, generator=generator) for _ in range(n_experiences - 1)
     ]
-    return _benchmark(
-        train=[_experience(train[0][:, order], train[1], 0) for order in orders],
-        test=[_experience(test[0][:, order], test[1], 0) for order in orders],
+    return tensor_benchmark(
+        train=[tensor_dataset(train[0][:, order], train[1]) for order in orders],
+        test=[tensor_dataset(test[0][:, order], test[1]) for order in orders],
     )
 
 
@@ -86,10 +65,10 @@ def split_digits(n_experiences: int = 5) -> CLScenario:
     def part(arrays: Arrays, task: int) -> AvalancheDataset:
         x, y = arrays
         chosen = (y // width) == task
-        return _experience(x[chosen], y[chosen], task)
+        return tensor_dataset(x[chosen], y[chosen], task)
 
     train, test = _load()
-    return _benchmark(
+    return tensor_benchmark(
         train=[part(train, task) for task in range(n_experiences)],
         test=[part(test, task) for task in range(n_experiences)],
     )

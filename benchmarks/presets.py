@@ -50,7 +50,5 @@ DIGITS: dict[str, Preset] = {
     "permuted-digits": Preset(
         30, 32, 1e-2, 1e-3, {"ewc": {"ewc_lambda": 100.0}, "dco": _DIGITS_DCO}
     ),
-    "split-digits": Preset(
-        30, 32, 1e-2, 1e-3, {"ewc": {"ewc_lambda": 100.0}, "dco": _DIGITS_DCO}
-    ),
+    "split-digits": Preset(30, 32, 1e-2, 1e-3, {"ewc": {"ewc_lambda": 100.0}, "dco": _DIGITS_DCO}),
 }

@@ -40,9 +40,7 @@ _MNIST_FILES = tuple(
 
 
 def _split_mnist(seed: int, root: Path | None) -> CLScenario:
-    return SplitMNIST(
-        5, return_task_id=True, fixed_class_order=list(range(10)), dataset_root=root
-    )
+    return SplitMNIST(5, return_task_id=True, fixed_class_order=list(range(10)), dataset_root=root)
 
 
 def _permuted_mnist(seed: int, root: Path | None) -> CLScenario:

@@ -6,17 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from avalanche.benchmarks import (
-    CLScenario,
-    benchmark_from_datasets,
-    with_classes_timeline,
-    with_task_labels,
-)
-from avalanche.benchmarks.utils import AvalancheDataset, DataAttribute
+from avalanche.benchmarks import CLScenario
 from avalanche.training.plugins import EvaluationPlugin
 from avalanche.training.supervised import Naive
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
+
+from benchmarks.tensors import tensor_benchmark, tensor_dataset
 
 QUICK: dict[str, Any] = {
     "k": 8,
@@ -28,26 +23,13 @@ QUICK: dict[str, Any] = {
 """Settings that make the plugins do everything, briefly."""
 
 
-def dataset(x: Tensor, y: Tensor, task: int = 0, **arguments: Any) -> AvalancheDataset:
-    return AvalancheDataset(
-        [TensorDataset(x, y)],
-        data_attributes=[
-            DataAttribute(y.tolist(), "targets"),
-            DataAttribute([task] * len(y), "targets_task_labels", use_in_getitem=True),
-        ],
-        **arguments,
-    )
-
-
 def stream(
     inputs: Sequence[Tensor], labels: Sequence[Tensor], tasks: Sequence[int] | None = None
 ) -> CLScenario:
     """A benchmark with one experience per element; the test stream is the train stream."""
     tasks = tasks or [0] * len(inputs)
-    experiences = [dataset(x, y, t) for x, y, t in zip(inputs, labels, tasks, strict=True)]
-    return with_task_labels(
-        with_classes_timeline(benchmark_from_datasets(train=experiences, test=experiences))
-    )
+    experiences = [tensor_dataset(x, y, t) for x, y, t in zip(inputs, labels, tasks, strict=True)]
+    return tensor_benchmark(train=experiences, test=experiences)
 
 
 def blobs(

@@ -1,4 +1,5 @@
 import itertools
+import weakref
 
 import pytest
 import torch
@@ -108,8 +109,6 @@ def test_gradients_are_taken_one_at_a_time_and_not_kept():
     alive = []
 
     def gradients():
-        import weakref
-
         for j in itertools.count():
             tensor = weights(shape, j)["w"]
             alive.append(weakref.ref(tensor))

@@ -178,7 +178,7 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
 
     @torch.no_grad()
     def after_update(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
-        """x <- x - gamma_1 (x - x_0)."""
+        """X <- x - gamma_1 (x - x_0)."""
         if self.gamma_1:
             for name, parameter in _trainable(strategy.model).items():
                 if name in self._x_0:
@@ -305,6 +305,7 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
         :param reached: receives the names of parameters that had a gradient at least once.
         """
         parameters = _trainable(strategy.model)
+        samples: Iterator[list[Tensor | None]]
         none = {name: torch.zeros_like(parameter) for name, parameter in constrained.items()}
         if self.gradient_source == "logits":
             _assign(parameters, x_star)

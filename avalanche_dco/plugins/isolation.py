@@ -84,7 +84,7 @@ def _fresh_optimizer_state(optimizer: torch.optim.Optimizer) -> Iterator[None]:
 
 @contextmanager
 def _own_randomness() -> Iterator[None]:
-    seed = int(torch.randint(2**31, ()))
+    seed = int(torch.randint(2**31, (), device="cpu"))
     python_state, numpy_state = random.getstate(), np.random.get_state()
     with torch.random.fork_rng():
         torch.manual_seed(seed)

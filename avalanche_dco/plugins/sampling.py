@@ -80,7 +80,7 @@ class _IndexBatches:
 
     def __iter__(self) -> Iterator[list[int]]:
         while True:
-            order = torch.randperm(self._size).tolist()
+            order = torch.randperm(self._size, device="cpu").tolist()
             for start in range(0, self._size - self._batch_size + 1, self._batch_size):
                 yield order[start : start + self._batch_size]
 
@@ -134,8 +134,7 @@ def _is_stack_of_tensors(chunk: Any) -> bool:
 
 def _alike(first: Sequence[Tensor], chunk: Sequence[Tensor]) -> bool:
     return len(first) == len(chunk) and all(
-        a.shape[1:] == b.shape[1:] and a.dtype == b.dtype
-        for a, b in zip(first, chunk, strict=True)
+        a.shape[1:] == b.shape[1:] and a.dtype == b.dtype for a, b in zip(first, chunk, strict=True)
     )
 
 
