@@ -33,6 +33,7 @@ PALETTE = (
 )
 _MARKERS = "osD^vPX*"
 _LARGEST_ANNOTATED = 12
+_PANELS_ACROSS = 4
 _ONE_RUN = ""
 
 
@@ -103,7 +104,9 @@ def plot_fwi_bwt(frame: pd.DataFrame, *, stream: str = "test") -> Figure:
         axes.bar_label(bars, fmt="%.1f", padding=2, fontsize=9)
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_xticks(np.arange(len(methods)), methods)
-    axes.set_ylabel("Error (%)")
+    room = max(0.6, (3 - len(methods)) / 2 + 0.6)  # one method alone does not fill the width
+    axes.set_xlim(-room, len(methods) - 1 + room)
+    axes.set_ylabel("Final error (%)")
     axes.margins(y=0.12)
     axes.legend(frameon=False)
     return figure
@@ -125,8 +128,7 @@ def plot_error_matrix(frame: pd.DataFrame, *, stream: str = "test") -> Figure:
     cells = _last(cells, ["method", "seed", "trained", "experience"])
     methods = list(cells["method"].unique())
     steps, columns = int(cells["trained"].max()), int(cells["experience"].max()) + 1
-    figure = _blank_matrix_figure(steps, columns, panels=len(methods))
-    panels = figure.subplots(1, len(methods), squeeze=False)[0]
+    figure, panels = _matrix_panels(steps, columns, panels=len(methods))
     for axes, method in zip(panels, methods, strict=True):
         one = cells[cells["method"] == method]
         mean = one.groupby(["trained", "experience"])["value"].mean()
@@ -137,7 +139,7 @@ def plot_error_matrix(frame: pd.DataFrame, *, stream: str = "test") -> Figure:
         learned_at = dict(zip(own["training_experience"], own["trained"] - 1, strict=True))
         _heat_map(axes, matrix, learned_at)
         axes.set_title(method)
-    _colour_bar(figure, list(panels))
+    _colour_bar(figure, panels)
     return figure
 
 
@@ -149,10 +151,9 @@ def draw_error_matrix(matrix: np.ndarray, learned_at: Mapping[int, int]) -> Figu
     :param learned_at: for each experience, the row right after its training; framed.
     """
     rows, columns = matrix.shape
-    figure = _blank_matrix_figure(rows, columns, panels=1)
-    axes = figure.subplots()
-    _heat_map(axes, matrix, learned_at)
-    _colour_bar(figure, [axes])
+    figure, panels = _matrix_panels(rows, columns, panels=1)
+    _heat_map(panels[0], matrix, learned_at)
+    _colour_bar(figure, panels)
     return figure
 
 
@@ -244,10 +245,17 @@ def _finish(axes: Axes, methods: pd.Series) -> None:
         axes.legend(frameon=False, fontsize=9)
 
 
-def _blank_matrix_figure(rows: int, columns: int, panels: int) -> Figure:
+def _matrix_panels(rows: int, columns: int, panels: int) -> tuple[Figure, list[Axes]]:
+    """A figure with room for that many heat maps of that size."""
+    across = min(panels, _PANELS_ACROSS)
+    down = -(-panels // across)
     width = float(np.clip(1.2 + 0.55 * columns, 3.0, 8.0))
     height = float(np.clip(1.2 + 0.45 * rows, 2.6, 8.0))
-    return Figure(figsize=(width * panels + 0.9, height), layout="constrained")
+    figure = Figure(figsize=(width * across + 0.9, height * down), layout="constrained")
+    grid = list(figure.subplots(down, across, squeeze=False).flat)
+    for empty in grid[panels:]:
+        empty.remove()
+    return figure, grid[:panels]
 
 
 def _heat_map(axes: Axes, matrix: np.ndarray, learned_at: Mapping[int, int]) -> None:
