@@ -2,5 +2,6 @@
 
 from .frames import COLUMNS, read_log
 from .pandas_logger import PandasLogger
+from .wandb_logger import WandBLogger
 
-__all__ = ["COLUMNS", "PandasLogger", "read_log"]
+__all__ = ["COLUMNS", "PandasLogger", "WandBLogger", "read_log"]
