@@ -206,8 +206,8 @@ def _select(frame: pd.DataFrame, metric: str, stream: str | None) -> pd.DataFram
     if rows.empty:
         where = "" if stream is None else f" of the {stream} stream"
         raise SettingError(
-            f"the frame has no {metric}{where}; it has {sorted(frame['metric'].unique())}. Add "
-            f"the metric to the EvaluationPlugin: error_metrics(matrix=True) gives all errors."
+            f"the frame has no {metric}{where}; it has {sorted(frame['metric'].unique())}. Give "
+            f"the EvaluationPlugin a metric that emits it, error_metrics(matrix=True) for errors."
         )
     return rows.assign(
         method=rows["method"].astype(str) if "method" in rows else _ONE_RUN,
