@@ -118,7 +118,7 @@ def plot_error_matrix(frame: pd.DataFrame, *, stream: str = "test") -> Figure:
     :param frame: metrics with ``ErrorMatrix`` in them, from ``error_metrics(matrix=True)``.
     :param stream: the evaluated stream.
     """
-    rows = _select(frame, "ErrorMatrix", stream)
+    rows = _select(frame, "ErrorMatrix", stream, "experience", "training_experience")
     cells = rows[rows["experience"].notna() & (rows["trained"] > 0)]
     if cells.empty:
         raise SettingError(
@@ -192,9 +192,11 @@ def plot_capacity(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def _select(frame: pd.DataFrame, metric: str, stream: str | None) -> pd.DataFrame:
+def _select(
+    frame: pd.DataFrame, metric: str, stream: str | None, *further_columns: str
+) -> pd.DataFrame:
     """The rows of one metric, with method and seed filled in."""
-    missing = {"metric", "stream", "value", "trained"} - set(frame.columns)
+    missing = {"metric", "stream", "value", "trained", *further_columns} - set(frame.columns)
     if missing:
         raise SettingError(
             f"the frame has no columns {sorted(missing)}: pass PandasLogger's to_frame() or "

@@ -211,8 +211,8 @@ def test_the_same_path_is_continued(tmp_path: Path) -> None:
     frame = second.to_frame()
     assert frame["value"].tolist() == [1.0, 2.0, 3.0]
     assert frame["row"].tolist() == [0, 1, 2]
-    assert frame["session"].tolist() == [0, 0, 1]
-    assert path.read_text().count("row,session") == 1
+    assert frame["start"].tolist() == [0, 0, 1]
+    assert path.read_text().count("row,start") == 1
 
 
 @pytest.mark.parametrize("cut", range(1, 40, 6))
@@ -246,7 +246,7 @@ def test_a_header_cut_off_is_mended(tmp_path: Path, left: int) -> None:
     assert logger.to_frame()["value"].tolist() == [1.0]
 
 
-@pytest.mark.parametrize("content", ["notes", "a,b\n1,2\n", "row,session\n0,0\n"])
+@pytest.mark.parametrize("content", ["notes", "a,b\n1,2\n", "row,start\n0,0\n"])
 def test_a_file_of_another_kind_is_left_alone(tmp_path: Path, content: str) -> None:
     path = tmp_path / "other.csv"
     path.write_text(content)

@@ -290,7 +290,7 @@ def test_streams_with_the_same_ids_are_kept_apart() -> None:
         ({"average": False, "fwi": False, "bwt": False}, []),
     ],
 )
-def test_the_helper_gives_what_is_asked_for(flags: dict[str, bool], names: list[str]) -> None:
+def test_only_what_is_asked_for_is_given(flags: dict[str, bool], names: list[str]) -> None:
     assert [str(metric) for metric in error_metrics(**flags)] == names
 
 

@@ -195,6 +195,8 @@ def test_capacity() -> None:
 def test_frames_that_lack_something_are_refused() -> None:
     with pytest.raises(SettingError, match=r"to_frame\(\)"):
         plot_average_error(pd.DataFrame({"a": [1]}))
+    with pytest.raises(SettingError, match=r"no columns \['training_experience'\]"):
+        plot_error_matrix(run_frame().drop(columns="training_experience"))
     with pytest.raises(SettingError, match="no AverageError of the valid stream"):
         plot_average_error(run_frame(), stream="valid")
     with pytest.raises(SettingError, match="no CapacityStart"):

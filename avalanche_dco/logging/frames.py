@@ -12,7 +12,7 @@ from ..errors import SettingError
 
 COLUMNS = (
     "row",
-    "session",
+    "start",
     "name",
     "metric",
     "phase",
@@ -30,7 +30,7 @@ HEADER = (",".join(COLUMNS) + "\n").encode()
 
 _DTYPES = {
     "row": "int64",
-    "session": "int64",
+    "start": "int64",
     "name": "str",
     "metric": "str",
     "phase": "str",
@@ -51,7 +51,8 @@ def read_log(path: str | Path) -> pd.DataFrame:
 
     One row per logged value, with the columns
 
-    - ``row``: number of the value in its run, ``session``: which start of the run wrote it;
+    - ``row``: number of the value in its run, ``start``: how often the run had been started on
+      this file before;
     - ``name``: Avalanche's full name, and its parts ``metric``, ``phase`` (train, eval),
       ``stream``, ``task`` and ``experience`` (empty where the name has no such part);
     - ``value``: the number; ``other``: JSON for what is not one number;

@@ -22,15 +22,15 @@ class Store(ABC):
 
     def __init__(self) -> None:
         self.next_row = 0
-        self.session = 0
+        self.start = 0
 
     def append(self, fields: Sequence[Any]) -> None:
         """Keep one line.
 
-        :param fields: what comes after row and session, in the order of ``COLUMNS``.
+        :param fields: what comes after row and start, in the order of ``COLUMNS``.
         """
         line = StringIO()
-        csv.writer(line, lineterminator="\n").writerow((self.next_row, self.session, *fields))
+        csv.writer(line, lineterminator="\n").writerow((self.next_row, self.start, *fields))
         self._write(line.getvalue().encode())
         self.next_row += 1
 
@@ -76,7 +76,7 @@ class FileStore(Store):
         self._descriptor: int | None = None
         last = self._open()
         if last is not None:
-            self.next_row, self.session = last[0] + 1, last[1] + 1
+            self.next_row, self.start = last[0] + 1, last[1] + 1
 
     def to_frame(self) -> pd.DataFrame:
         return read_log(self.path)
@@ -102,7 +102,7 @@ class FileStore(Store):
             self._give_up(error)
 
     def _open(self) -> tuple[int, int] | None:
-        """Open for appending, mend the end of the file; row and session of its last line."""
+        """Open for appending, mend the end of the file; row and start of its last line."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
@@ -124,8 +124,8 @@ class FileStore(Store):
         lines = complete.splitlines()[1:]
         if not lines:
             return None
-        row, session, *_ = lines[-1].split(b",", maxsplit=2)
-        return int(row), int(session)
+        row, start, *_ = lines[-1].split(b",", maxsplit=2)
+        return int(row), int(start)
 
     def _give_up(self, error: OSError) -> NoReturn:
         """Close, so that the next line first mends what this one may have left behind."""
