@@ -1,0 +1,115 @@
+"""From the lines of a metrics log to a pandas frame."""
+
+import os
+import warnings
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ..errors import SettingError
+
+COLUMNS = (
+    "row",
+    "start",
+    "name",
+    "metric",
+    "phase",
+    "stream",
+    "task",
+    "experience",
+    "value",
+    "other",
+    "x",
+    "trained",
+    "training_experience",
+    "time",
+)
+HEADER = (",".join(COLUMNS) + "\n").encode()
+
+_DTYPES = {
+    "row": "int64",
+    "start": "int64",
+    "name": "str",
+    "metric": "str",
+    "phase": "str",
+    "stream": "str",
+    "task": "Int64",
+    "experience": "Int64",
+    "value": "float64",
+    "other": "str",
+    "x": "Int64",
+    "trained": "int64",
+    "training_experience": "Int64",
+    "time": "float64",
+}
+
+
+def read_log(path: str | Path) -> pd.DataFrame:
+    """The frame of a metrics log, of a run that ended, still runs or was killed.
+
+    One row per logged value, with the columns
+
+    - ``row``: number of the value in its run, ``start``: how often the run had been started on
+      this file before;
+    - ``name``: Avalanche's full name, and its parts ``metric``, ``phase`` (train, eval),
+      ``stream``, ``task`` and ``experience`` (empty where the name has no such part);
+    - ``value``: the number; ``other``: JSON for what is not one number;
+    - ``x``: Avalanche's x position, as a rule the number of training iterations so far;
+    - ``trained``: trainings begun so far, ``training_experience``: the experience of the latest
+      one (empty before the first, and when it covers several);
+    - ``time``: seconds since 1970.
+
+    A last line that was cut off is left out, with a warning. A run that went on from a checkpoint
+    numbers its values from there: they replace the ones that were logged after the checkpoint.
+
+    :param path: the CSV file that :class:`.PandasLogger` wrote.
+    :return: the frame, in the order of logging.
+    """
+    path = Path(path)
+    complete, fragment = split_fragment(path.read_bytes(), path)
+    if fragment:
+        warnings.warn(
+            f"{path} ends in a line that was cut off, which is left out: {fragment!r}",
+            stacklevel=2,
+        )
+    return parse_lines(complete)
+
+
+def split_fragment(content: bytes, path: Path) -> tuple[bytes, bytes]:
+    """Complete lines and the rest of a log, once it is sure that it is one."""
+    lines, newline, fragment = content.rpartition(b"\n")
+    complete = lines + newline
+    if complete[: len(HEADER)] != HEADER[: len(complete)] or (
+        not complete and not HEADER.startswith(fragment)
+    ):
+        raise SettingError(
+            f"{path} is not a metrics log of this version: its first line is not "
+            f"'{HEADER.decode().strip()}'. Choose another path; the file was left as it is."
+        )
+    return complete, fragment
+
+
+def parse_lines(lines: bytes) -> pd.DataFrame:
+    """The frame of complete lines, those that a later start replaced left out."""
+    frame = pd.read_csv(
+        BytesIO(lines or HEADER),
+        dtype=_DTYPES,
+        # Only an empty field is missing: a metric may well be called "NA".
+        keep_default_na=False,
+        na_values={column: ["", "nan"] if column == "value" else [""] for column in COLUMNS},
+        float_precision="round_trip",
+    )
+    rows = frame["row"].to_numpy()
+    # A line replaces every earlier one whose number is not smaller than its own.
+    later = np.append(rows[1:], np.iinfo(np.int64).max)
+    smallest_later = np.minimum.accumulate(later[::-1])[::-1]
+    return frame[rows < smallest_later].reset_index(drop=True)
+
+
+def write_parquet(frame: pd.DataFrame, path: Path) -> None:
+    """Write the frame so that the file at ``path`` is whole at any moment."""
+    unfinished = path.with_name(path.name + ".part")
+    frame.to_parquet(unfinished, engine="pyarrow", index=False)
+    os.replace(unfinished, path)

@@ -1,0 +1,97 @@
+"""The logger itself: Avalanche's callbacks on top of a store of lines."""
+
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from avalanche.logging import BaseLogger
+
+from ..errors import SettingError
+from ..metrics.progress import TrainingProgress
+from .frames import write_parquet
+from .stores import FileStore, MemoryStore, Store
+from .values import describe, parse_name
+
+
+class PandasLogger(BaseLogger):
+    """Keeps all metrics, custom ones too, one line per value.
+
+    With a path, each value is appended to a CSV file the moment it is logged: a crash loses at
+    most the line being written. A file that exists is continued, never overwritten.
+
+    ::
+
+        logger = PandasLogger("run.csv")
+        evaluator = EvaluationPlugin(error_metrics(), loggers=[logger])
+        ...
+        frame = logger.to_frame()
+
+    The columns are those of :func:`.read_log`, which also reads the file without a logger.
+    """
+
+    def __init__(self, path: str | Path | None = None, *, parquet: bool = False) -> None:
+        """
+        :param path: the CSV file, one for each run; None keeps the values in memory only.
+        :param parquet: also write a Parquet file beside the CSV file, anew at the end of every
+            training and evaluation and in one stroke, so that there is always a whole one. Needs
+            pyarrow.
+        """
+        super().__init__()
+        if parquet and path is None:
+            raise SettingError(
+                "PandasLogger(parquet=True) has no place for the Parquet file: it lies beside "
+                'the CSV file. Write PandasLogger("run.csv", parquet=True).'
+            )
+        if parquet and find_spec("pyarrow") is None:
+            raise SettingError(
+                "PandasLogger(parquet=True) needs pyarrow, which is not installed. Run "
+                "'pip install pyarrow', or leave parquet=True out and keep the CSV file."
+            )
+        self.path = None if path is None else Path(path).absolute()
+        self.parquet = parquet
+        self._progress = TrainingProgress()
+        self._store: Store = MemoryStore() if self.path is None else FileStore(self.path)
+
+    def log_single_metric(self, name: str, value: Any, x_plot: int) -> None:
+        """Keep one value.
+
+        :param name: Avalanche's full name of the metric.
+        :param value: any value; see :func:`.describe` for what is kept of it.
+        :param x_plot: the position on the x axis, as Avalanche gives it.
+        """
+        experiences = self._progress.experiences
+        self._store.append(
+            (
+                name,
+                *parse_name(name),
+                *describe(value),
+                x_plot,
+                self._progress.step,
+                experiences[0] if len(experiences) == 1 else None,
+                time.time(),
+            )
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """All values so far, those of the runs that this one continues included.
+
+        :return: one row per value, with the columns of :func:`.read_log`.
+        """
+        return self._store.to_frame()
+
+    # Unlike before_training_exp it comes before the first metric of a training can be emitted.
+    def before_train_dataset_adaptation(self, strategy: Any, *_: Any, **__: Any) -> None:
+        self._progress.begin(strategy)
+
+    def after_training_exp(self, strategy: Any, *_: Any, **__: Any) -> None:
+        self._settle()
+
+    def after_eval(self, strategy: Any, *_: Any, **__: Any) -> None:
+        self._settle()
+
+    def _settle(self) -> None:
+        self._store.sync()
+        if self.parquet and self.path is not None:
+            write_parquet(self.to_frame(), self.path.with_suffix(".parquet"))

@@ -1,0 +1,145 @@
+"""Where the lines of a metrics log go: a file that is only ever appended to, or memory."""
+
+import csv
+import os
+import stat
+import warnings
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pandas as pd
+
+from ..errors import SettingError
+from .frames import HEADER, parse_lines, read_log, split_fragment
+
+
+class Store(ABC):
+    """Numbers the lines and keeps them."""
+
+    def __init__(self) -> None:
+        self.next_row = 0
+        self.start = 0
+
+    def append(self, fields: Sequence[Any]) -> None:
+        """Keep one line.
+
+        :param fields: what comes after row and start, in the order of ``COLUMNS``.
+        """
+        line = StringIO()
+        csv.writer(line, lineterminator="\n").writerow((self.next_row, self.start, *fields))
+        self._write(line.getvalue().encode())
+        self.next_row += 1
+
+    @abstractmethod
+    def _write(self, line: bytes) -> None: ...
+
+    @abstractmethod
+    def to_frame(self) -> pd.DataFrame:
+        """All lines as a frame."""
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Make what was written survive a power cut."""
+
+
+class MemoryStore(Store):
+    """Lines in memory; they live and are pickled with the logger."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines = bytearray(HEADER)
+
+    def _write(self, line: bytes) -> None:
+        self._lines += line
+
+    def to_frame(self) -> pd.DataFrame:
+        return parse_lines(bytes(self._lines))
+
+    def sync(self) -> None:
+        """Memory does not survive; nothing to do."""
+
+
+class FileStore(Store):
+    """Lines in a file: one system call each, so a crash loses at most the one being written.
+
+    Pickled, it remembers its path and how many lines it wrote; it goes on behind the last line
+    of the file that it finds there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self._descriptor: int | None = None
+        last = self._open()
+        if last is not None:
+            self.next_row, self.start = last[0] + 1, last[1] + 1
+
+    def to_frame(self) -> pd.DataFrame:
+        return read_log(self.path)
+
+    def sync(self) -> None:
+        if self._descriptor is not None:
+            try:
+                os.fsync(self._descriptor)
+            except OSError as error:
+                self._give_up(error)
+
+    def _write(self, line: bytes) -> None:
+        if self._descriptor is None:
+            self._open()
+        self._write_all(line)
+
+    def _write_all(self, line: bytes) -> None:
+        assert self._descriptor is not None
+        try:
+            while line:  # a disk that is nearly full takes a part of a line
+                line = line[os.write(self._descriptor, line) :]
+        except OSError as error:
+            self._give_up(error)
+
+    def _open(self) -> tuple[int, int] | None:
+        """Open for appending, mend the end of the file; row and start of its last line."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            self._close = weakref.finalize(self, os.close, self._descriptor)
+            if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+                raise SettingError(f"{self.path} is not a file; give PandasLogger a file's path.")
+            complete, fragment = split_fragment(self.path.read_bytes(), self.path)
+            if fragment:
+                warnings.warn(
+                    f"{self.path} ended in a line that was cut off when the run was killed; it "
+                    f"was taken out and the log goes on behind it: {fragment!r}",
+                    stacklevel=2,
+                )
+                os.ftruncate(self._descriptor, len(complete))
+        except OSError as error:
+            self._give_up(error)
+        if not complete:
+            self._write_all(HEADER)
+        lines = complete.splitlines()[1:]
+        if not lines:
+            return None
+        row, start, *_ = lines[-1].split(b",", maxsplit=2)
+        return int(row), int(start)
+
+    def _give_up(self, error: OSError) -> NoReturn:
+        """Close, so that the next line first mends what this one may have left behind."""
+        if self._descriptor is not None:
+            self._close()
+            self._descriptor = None
+        raise OSError(
+            error.errno,
+            f"the metrics log cannot be written ({error.strerror}). The {self.next_row} values "
+            f"logged before are kept; make room, or give PandasLogger a path that can be written",
+            str(self.path),
+        ) from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__ | {"_descriptor": None}
+        state.pop("_close", None)
+        return state

@@ -1,0 +1,168 @@
+"""Average, FWI and BWT error and the error matrix, as Avalanche metrics."""
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+from avalanche.evaluation.metric_definitions import PluginMetric
+from avalanche.evaluation.metric_results import MetricValue
+from avalanche.evaluation.metric_utils import get_metric_name
+
+from .functional import LearnedAt, average_error, bwt_error, fwi_error
+from .matrix_value import ErrorMatrixValue
+from .recorder import ErrorRecorder
+
+
+class _RecordedMetric(PluginMetric):
+    """Passes Avalanche's callbacks on to the recorder, which metrics may share."""
+
+    def __init__(self, recorder: ErrorRecorder | None = None) -> None:
+        """Init.
+
+        :param recorder: the store of errors to share with other metrics; None for one's own.
+        """
+        super().__init__()
+        self.recorder = ErrorRecorder() if recorder is None else recorder
+        self._heard = self.recorder.heard
+
+    def reset(self) -> None:
+        """Forget the whole run, also for the metrics that share the recorder."""
+        self.recorder.reset()
+
+    def _pass_on(self, callback: str, strategy: Any) -> None:
+        self._heard += 1
+        if self._heard > self.recorder.heard:
+            self.recorder.heard = self._heard
+            getattr(self.recorder, callback)(strategy)
+
+    def before_training_exp(self, strategy: Any) -> None:
+        self._pass_on("before_training_exp", strategy)
+
+    def before_eval(self, strategy: Any) -> None:
+        self._pass_on("before_eval", strategy)
+
+    def before_eval_exp(self, strategy: Any) -> None:
+        self._pass_on("before_eval_exp", strategy)
+
+    def after_eval_iteration(self, strategy: Any) -> None:
+        self._pass_on("after_eval_iteration", strategy)
+
+    def after_eval_exp(self, strategy: Any) -> list[MetricValue] | None:
+        self._pass_on("after_eval_exp", strategy)
+        return None
+
+    def _stream_value(self, strategy: Any, stream: str, value: Any) -> MetricValue:
+        name = f"{self}/eval_phase/{stream}_stream"
+        return MetricValue(self, name, value, strategy.clock.train_iterations)
+
+
+class _StreamErrorMetric(_RecordedMetric):
+    """One number per evaluated stream, emitted when an evaluation ends and it is defined."""
+
+    @staticmethod
+    @abstractmethod
+    def _compute(matrix: np.ndarray, learned_at: LearnedAt) -> float: ...
+
+    def result(self) -> dict[str, float]:
+        """The value of every stream evaluated last, where it is defined.
+
+        :return: stream name -> error, as a fraction.
+        """
+        if not self.recorder.learned_at:
+            return {}
+        values = {
+            stream: self._compute(self.recorder.matrix(stream), self.recorder.learned_at)
+            for stream in self.recorder.evaluated
+        }
+        return {stream: value for stream, value in values.items() if not np.isnan(value)}
+
+    def after_eval(self, strategy: Any) -> list[MetricValue]:
+        values = self.result()
+        if self.recorder.learned_at:
+            for stream in self.recorder.evaluated:
+                if stream not in values:
+                    self.recorder.warn_undefined(stream)
+        return [self._stream_value(strategy, stream, value) for stream, value in values.items()]
+
+
+class AverageError(_StreamErrorMetric):
+    """Mean error over the experiences trained so far; see :func:`.average_error`."""
+
+    _compute = staticmethod(average_error)
+
+    def __str__(self) -> str:
+        return "AverageError"
+
+
+class FWIError(_StreamErrorMetric):
+    """Mean error right after each experience's own training; see :func:`.fwi_error`."""
+
+    _compute = staticmethod(fwi_error)
+
+    def __str__(self) -> str:
+        return "FWIError"
+
+
+class BWTError(_StreamErrorMetric):
+    """Mean rise of the error since each experience's own training; see :func:`.bwt_error`."""
+
+    _compute = staticmethod(bwt_error)
+
+    def __str__(self) -> str:
+        return "BWTError"
+
+
+class ErrorMatrix(_RecordedMetric):
+    """The error matrix: a number for each evaluated experience, and the whole for the stream.
+
+    The numbers (``ErrorMatrix/eval_phase/test_stream/Task000/Exp003``) are curves in every
+    logger; the whole (``ErrorMatrix/eval_phase/test_stream``) is an image where a logger shows
+    images and a table where it prints text.
+    """
+
+    def result(self) -> dict[str, ErrorMatrixValue]:
+        """The matrix of every stream evaluated last.
+
+        :return: stream name -> matrix; empty before the first training.
+        """
+        if not self.recorder.learned_at:
+            return {}
+        return {
+            stream: ErrorMatrixValue(self.recorder.matrix(stream), self.recorder.learned_at)
+            for stream in self.recorder.evaluated
+        }
+
+    def after_eval_exp(self, strategy: Any) -> list[MetricValue]:
+        super().after_eval_exp(strategy)
+        stream = strategy.experience.origin_stream.name
+        error = self.recorder.error(stream, strategy.experience.current_experience)
+        if np.isnan(error):
+            return []
+        name = get_metric_name(self, strategy, add_experience=True, add_task=True)
+        return [MetricValue(self, name, error, strategy.clock.train_iterations)]
+
+    def after_eval(self, strategy: Any) -> list[MetricValue]:
+        return [
+            self._stream_value(strategy, stream, value) for stream, value in self.result().items()
+        ]
+
+    def __str__(self) -> str:
+        return "ErrorMatrix"
+
+
+def error_metrics(
+    *, average: bool = True, fwi: bool = True, bwt: bool = True, matrix: bool = False
+) -> list[PluginMetric]:
+    """The paper's errors for an evaluator: ``EvaluationPlugin(error_metrics(), loggers=...)``.
+
+    The metrics share one store of errors, so each mini-batch is looked at once.
+
+    :param average: emit the average error over the experiences trained so far.
+    :param fwi: emit the forward interference error.
+    :param bwt: emit the backward transfer error.
+    :param matrix: emit the error matrix.
+    :return: the metrics, in this order.
+    """
+    recorder = ErrorRecorder()
+    chosen = [(average, AverageError), (fwi, FWIError), (bwt, BWTError), (matrix, ErrorMatrix)]
+    return [metric(recorder) for wanted, metric in chosen if wanted]

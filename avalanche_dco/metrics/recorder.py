@@ -1,0 +1,104 @@
+"""The store of errors that all error metrics of one evaluator share."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+from avalanche.evaluation.metric_utils import stream_type
+from torch import Tensor
+
+from .progress import TrainingProgress
+
+
+class ErrorRecorder:
+    """Errors by (stream, experience) and training, filled from Avalanche's callbacks."""
+
+    def __init__(self) -> None:
+        self.heard = 0
+        """Callbacks taken in. Every metric that shares this store passes on every callback; the
+        first to do so counts."""
+
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the run."""
+        # The state that lives as long as the run.
+        self.errors: dict[tuple[str, int], dict[int, float]] = {}
+        """(stream, experience) -> training -> error; the last evaluation wins."""
+
+        self.learned_at: dict[int, int] = {}
+        """Experience -> the matrix row of its latest training."""
+
+        self.progress = TrainingProgress()
+
+        self._warned: set[str] = set()
+
+        # The state of one call of eval, and of one evaluated experience.
+        self.evaluated: list[str] = []
+        """The streams of the latest call of eval."""
+
+        self._wrong: int | Tensor = 0
+        self._total = 0
+
+    def before_training_exp(self, strategy: Any) -> None:
+        self.progress.begin(strategy)
+        for experience in self.progress.experiences:
+            self.learned_at[experience] = self.progress.step - 1
+
+    def before_eval(self, strategy: Any) -> None:
+        self.evaluated = []
+
+    def before_eval_exp(self, strategy: Any) -> None:
+        self._wrong, self._total = 0, 0
+
+    def after_eval_iteration(self, strategy: Any) -> None:
+        predicted, truth = _labels(strategy.mb_output), _labels(strategy.mb_y)
+        # Added up on the device: no synchronisation per mini-batch.
+        self._wrong = self._wrong + (predicted != truth).sum()
+        self._total += len(truth)
+
+    def after_eval_exp(self, strategy: Any) -> None:
+        if self._total == 0:
+            return
+        stream = stream_type(strategy.experience)
+        key = (stream, strategy.experience.current_experience)
+        self.errors.setdefault(key, {})[self.progress.step] = int(self._wrong) / self._total
+        if stream not in self.evaluated:
+            self.evaluated.append(stream)
+        self._wrong, self._total = 0, 0
+
+    def error(self, stream: str, experience: int) -> float:
+        """The latest error since the last training; NaN when there was no evaluation."""
+        return self.errors.get((stream, experience), {}).get(self.progress.step, float("nan"))
+
+    def matrix(self, stream: str) -> np.ndarray:
+        """The error matrix of a stream: a row per training, a column per experience id."""
+        recorded = {id_: cells for (name, id_), cells in self.errors.items() if name == stream}
+        columns = 1 + max([*recorded, *self.learned_at], default=-1)
+        matrix = np.full((self.progress.step, columns), np.nan)
+        for experience, cells in recorded.items():
+            for step, error in cells.items():
+                if step > 0:
+                    matrix[step - 1, experience] = error
+        return matrix
+
+    def warn_undefined(self, stream: str) -> None:
+        """Say once per stream which evaluations are missing."""
+        if stream in self._warned:
+            return
+        self._warned.add(stream)
+        matrix = self.matrix(stream)
+        now = [j for j in self.learned_at if np.isnan(matrix[-1, j])]
+        own = [j for j, row in self.learned_at.items() if np.isnan(matrix[row, j])]
+        warnings.warn(
+            f"{stream} stream: the average, FWI and BWT errors that need an evaluation which did "
+            f"not take place are not emitted. Not evaluated since the last training: experiences "
+            f"{now or 'none'}; not evaluated right after their own training: {own or 'none'}. "
+            f"Call strategy.eval on the whole {stream} stream after every strategy.train "
+            f"of one experience.",
+            stacklevel=2,
+        )
+
+
+def _labels(scores_or_labels: Tensor) -> Tensor:
+    return scores_or_labels.argmax(dim=1) if scores_or_labels.ndim > 1 else scores_or_labels
