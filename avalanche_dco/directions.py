@@ -169,12 +169,17 @@ class Directions:
             for name, f in ((name, self.factors[name]) for name in wanted)
         }
 
+    def cross(self, other: Directions) -> Tensor:
+        """W^T W' = sum_l (U_l^T U'_l) * (V_l^T V'_l), k x k', differentiable in the factors."""
+        products = self._zeros((self.k, other.k))
+        for name in self.factors.keys() & other.factors.keys():
+            a, b = self.factors[name], other.factors[name]
+            products[a.columns, b.columns] += (a.U.T @ b.U) * (a.V.T @ b.V)
+        return products
+
     def gram(self) -> Tensor:
-        """S = W^T W = sum_l (U_l^T U_l) * (V_l^T V_l), k x k."""
-        S = self._zeros((self.k, self.k))
-        for f in self.factors.values():
-            S[f.columns, f.columns] += (f.U.T @ f.U).mul_(f.V.T @ f.V)
-        return S
+        """S = W^T W, k x k."""
+        return self.cross(self)
 
     def cat(self, other: Directions) -> Directions:
         """These directions followed by those of ``other``.
@@ -186,6 +191,25 @@ class Directions:
             behind = Factors(f.U, f.V, f.shape, self.k + f.start)
             factors[name] = factors[name].joined(behind) if name in factors else behind
         return Directions(self.k + other.k, factors)
+
+    def select(self, columns: Tensor) -> Directions:
+        """Some of the directions, in the order asked for; every parameter has a part in all.
+
+        :param columns: their numbers.
+        """
+
+        def chosen(factor: Tensor, start: int) -> Tensor:
+            full = factor.new_zeros(factor.shape[0], self.k)
+            full[:, start : start + factor.shape[1]] = factor
+            return full[:, columns]
+
+        return Directions(
+            len(columns),
+            {
+                name: Factors(chosen(f.U, f.start), chosen(f.V, f.start), f.shape)
+                for name, f in self.factors.items()
+            },
+        )
 
     def grown_to(self, x: Weights) -> Directions:
         """The same directions for parameters that may have grown since.

@@ -66,7 +66,7 @@ def learn(
     seed: int,
     data_root: Path | None = None,
     settings: dict[str, Any] | None = None,
-    on_experience: Callable[[int], None] | None = None,
+    on_experience: Callable[[int, int], None] | None = None,
 ) -> Outcome:
     """Train on the whole stream and test on all experiences after each.
 
@@ -76,7 +76,7 @@ def learn(
     :param seed: seed of the weights, the order of the samples and the permutations.
     :param data_root: folder with the data, for benchmarks that are not embedded.
     :param settings: settings of the method instead of the preset's.
-    :param on_experience: called with the number of experiences done, for progress.
+    :param on_experience: called with the number of experiences done and of all, for progress.
     """
     torch.manual_seed(seed)
     stream = TASKS[task].build(seed, data_root)
@@ -102,7 +102,7 @@ def learn(
         seconds += time.perf_counter() - start
         errors.append(_errors(strategy.eval(stream.test_stream)))
         if on_experience is not None:
-            on_experience(len(errors))
+            on_experience(len(errors), len(stream.train_stream))
     memory = sum(getattr(plugin, "memory_bytes", 0) for plugin in plugins)
     return Outcome(errors, seconds, memory, _peak_megabytes())
 

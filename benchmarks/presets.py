@@ -43,12 +43,13 @@ PAPER: dict[str, Preset] = {
     ),
 }
 
-# Small enough for a laptop and a demonstration: an eighth of the paper's gradients.
-_DIGITS_DCO = {"k": 200, "gradients_per_update": 16, "autoencoder_updates": 100}
+# Small enough for a laptop and a demonstration: an eighth of the paper's gradients, half its
+# updates and directions.
+_DIGITS_DCO = {"k": 500, "gradients_per_update": 16, "autoencoder_updates": 100}
 
 DIGITS: dict[str, Preset] = {
-    "permuted-digits": Preset(
-        30, 32, 1e-2, 1e-3, {"ewc": {"ewc_lambda": 100.0}, "dco": _DIGITS_DCO}
-    ),
-    "split-digits": Preset(30, 32, 1e-2, 1e-3, {"ewc": {"ewc_lambda": 100.0}, "dco": _DIGITS_DCO}),
+    name: Preset(15, 32, 3e-3, 1e-3, {"ewc": {"ewc_lambda": 1000.0}, "dco": _DIGITS_DCO})
+    for name in ("permuted-digits", "split-digits")
 }
+
+PRESETS = PAPER | DIGITS

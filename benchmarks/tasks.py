@@ -61,3 +61,13 @@ TASKS: dict[str, Task] = {
     "permuted-mnist": Task(_permuted_mnist, mlp_256, _MNIST_FILES),
     "split-mnist": Task(_split_mnist, lambda: TaskMasked(mlp_100(), 10), _MNIST_FILES),
 }
+
+
+def missing_files(name: str, root: Path | None) -> list[str]:
+    """Files a benchmark needs that the data folder does not have.
+
+    :param name: name of the benchmark.
+    :param root: the data folder.
+    """
+    expected = TASKS[name].expected_files
+    return [file for file in expected if root is None or not (root / file).exists()]

@@ -144,6 +144,11 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
         """Bytes kept between experiences: directions, their targets and weights."""
         return 0 if self.penalty is None else self.penalty.nbytes
 
+    @property
+    def _k_to_learn(self) -> int:
+        """Number of directions to learn for a new experience."""
+        return self.k
+
     # ---------------------------------------------------------------- step 1: train the model
 
     def before_training(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
@@ -162,7 +167,7 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
         """Follow parameters that have grown; x_0 <- x."""
         self._constrained(strategy)
         if self.penalty is not None:
-            self.penalty = self.penalty.grown_to(dict(strategy.model.named_parameters()))
+            self._follow(dict(strategy.model.named_parameters()))
         if self.gamma_1:
             self._x_0 = _snapshot(_trainable(strategy.model))
 
@@ -222,7 +227,7 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
                 raise GradientError(f"Experience {number}: {error}") from error
             raise
         if directions is not None:
-            self._store(directions, x_star)
+            self._store(strategy, directions, x_star)
 
     def _push_into_cone(
         self, strategy: SupervisedTemplate, stream: Iterator[Any], length: int
@@ -263,7 +268,7 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
             bar.update()
             bar.set_postfix(error=f"{error:.3f}")
 
-        directions = Directions.random(constrained, self.k)
+        directions = Directions.random(constrained, self._k_to_learn)
         errors = fit_directions(
             directions,
             self._gradients(strategy, stream, x_star, constrained, reached),
@@ -288,7 +293,8 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
             return None
         # A head that this task does not use has no gradient, hence no part in its directions.
         return Directions(
-            self.k, {name: f for name, f in directions.factors.items() if name in reached}
+            directions.k,
+            {name: f for name, f in directions.factors.items() if name in reached},
         )
 
     def _gradients(
@@ -339,8 +345,12 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
                     parameter.lerp_(x_star[name], self.gamma_2)
 
     @abstractmethod
-    def _store(self, directions: Directions, x_star: Weights) -> None:
+    def _store(self, strategy: SupervisedTemplate, directions: Directions, x_star: Weights) -> None:
         """Step 4: keep what the penalty of later experiences needs."""
+
+    @abstractmethod
+    def _follow(self, parameters: Weights) -> None:
+        """Fit what is kept to parameters that may have grown."""
 
     # ------------------------------------------------------------------------------- checks
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from avalanche_dco.directions import Directions, Weights
 from avalanche_dco.penalty import Penalty
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
+
+if TYPE_CHECKING:
+    from avalanche.training.templates import SupervisedTemplate
 
 
 class DCOPlugin(DirectionConstrainedPlugin):
@@ -73,7 +78,11 @@ class DCOPlugin(DirectionConstrainedPlugin):
         it is constrained; all trainable parameters are by default.
     """
 
-    def _store(self, directions: Directions, x_star: Weights) -> None:
+    def _store(self, strategy: SupervisedTemplate, directions: Directions, x_star: Weights) -> None:
         """Step 4: W^i <- W, and of x_i* only the codes t = ENC^i(x_i*)."""
         learned = Penalty(directions, directions.encode(x_star))
         self.penalty = learned if self.penalty is None else self.penalty.cat(learned)
+
+    def _follow(self, parameters: Weights) -> None:
+        assert self.penalty is not None
+        self.penalty = self.penalty.grown_to(parameters)

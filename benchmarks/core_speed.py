@@ -1,0 +1,157 @@
+"""Measure the tensor core against the machine's matrix products and against autograd.
+
+Two claims, each a ratio of times taken in one run (MLP-256, the paper's k and m by default):
+
+- an autoencoder update runs at 70 % or more of the rate of a large single-precision matrix
+  product, and at least 15 times faster than encoder and decoder written out, with autograd;
+- the penalty with its gradient takes at most 1.5 times its two matrix products.
+
+Each pair is measured alternately, several times, and the medians are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from avalanche_dco.autoencoder import DirectionAutoencoder
+from avalanche_dco.directions import Directions, matrix_shape
+from avalanche_dco.models import mlp_256
+from avalanche_dco.penalty import Penalty
+from benchmarks.records import surroundings
+
+_SIDE = 2048  # of the square matrices whose product gives the machine's rate
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument("--k", type=int, default=1000, help="directions (default 1000)")
+    parser.add_argument("--m", type=int, default=128, help="gradients per update (default 128)")
+    parser.add_argument("--tasks", type=int, default=4, help="past tasks in the penalty")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="also write the figures to this JSON file")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print."""
+    torch.manual_seed(0)
+    x = {name: p.detach() for name, p in mlp_256().named_parameters()}
+    figures = {
+        "k": args.k,
+        "m": args.m,
+        "tasks": args.tasks,
+        **measure_autoencoder(x, args.k, args.m, args.repeats),
+        **measure_penalty(x, args.k * args.tasks, args.repeats),
+    }
+    for name, value in figures.items():
+        print(f"{name:36s} {value:.4g}")
+    if args.out is not None:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(json.dumps(figures | surroundings(), indent=2) + "\n")
+    return 0
+
+
+def _alternately(repeats: int, *actions: Callable[[], object]) -> list[float]:
+    """Median seconds of each action, taken in turn so that a busy moment hits all alike."""
+    seconds: list[list[float]] = [[] for _ in actions]
+    for _ in range(repeats + 1):
+        for times, action in zip(seconds, actions, strict=True):
+            start = time.perf_counter()
+            action()
+            times.append(time.perf_counter() - start)
+    return [statistics.median(times[1:]) for times in seconds]  # the first warms up
+
+
+def measure_autoencoder(x: dict[str, Tensor], k: int, m: int, repeats: int) -> dict[str, float]:
+    """One update, streamed, against the machine's rate and the explicit autoencoder."""
+    some = [{name: 1e-2 * torch.randn_like(t) for name, t in x.items()} for _ in range(8)]
+    fast, slow = (Directions.random(x, k) for _ in range(2))
+    autoencoder = DirectionAutoencoder(fast)
+    explicit = _ExplicitAutoencoder(slow)
+    square = torch.randn(_SIDE, _SIDE)
+
+    def gradients() -> Iterator[dict[str, Tensor]]:
+        return itertools.islice(itertools.cycle(some), m)
+
+    def update() -> None:
+        for gradient in gradients():
+            autoencoder.observe(gradient)
+        autoencoder.update()
+
+    product, streamed = _alternately(repeats, lambda: square @ square, update)
+    # Encoder and decoder with autograd take minutes: one update, side by side with one of ours.
+    both = _alternately(1, update, lambda: explicit.update(gradients()))
+    d = sum(t.numel() for t in x.values())
+    # Two matrix products per gradient, 2 k d operations each: what the formula cannot do without.
+    rate = 2 * 2 * k * d * m / streamed
+    return {
+        "sgemm_gflops": 2 * _SIDE**3 / product / 1e9,
+        "update_seconds": streamed,
+        "update_gflops": rate / 1e9,
+        "update_share_of_sgemm": rate / (2 * _SIDE**3 / product),
+        "explicit_update_seconds": both[1],
+        "speedup_over_explicit": both[1] / both[0],
+    }
+
+
+class _ExplicitAutoencoder:
+    """Encoder, decoder and autograd, written out per parameter for a batch of gradients.
+
+    The decoder's output, of size m x d, is what the batch is cut into parts for.
+    """
+
+    _PART = 8
+
+    def __init__(self, directions: Directions):
+        self._layers = [
+            (name, f.U.requires_grad_(), f.V.requires_grad_())
+            for name, f in directions.factors.items()
+        ]
+        self._optimizer = torch.optim.Adam([t for _, U, V in self._layers for t in (U, V)])
+
+    def update(self, gradients: Iterator[dict[str, Tensor]]) -> None:
+        self._optimizer.zero_grad()
+        while part := list(itertools.islice(gradients, self._PART)):
+            G = {
+                name: torch.stack([g[name].reshape(matrix_shape(g[name].shape)) for g in part])
+                for name, _, _ in self._layers
+            }
+            codes = torch.stack([((G[name] @ V) * U).sum(1) for name, U, V in self._layers]).sum(0)
+            loss = torch.stack(
+                [
+                    ((U * codes[:, None, :]) @ V.T - G[name]).square().sum()
+                    for name, U, V in self._layers
+                ]
+            ).sum()
+            loss.backward()
+        self._optimizer.step()
+
+
+def measure_penalty(x: dict[str, Tensor], columns: int, repeats: int) -> dict[str, float]:
+    """Value and gradient against the two matrix products per parameter they consist of."""
+    leaves = {name: t.clone().requires_grad_() for name, t in x.items()}
+    directions = Directions.random(x, columns)
+    penalty = Penalty(directions, torch.zeros(columns))
+
+    def products() -> None:
+        for name, f in directions.factors.items():
+            x[name] @ f.V
+            f.U @ f.V.T
+
+    def value_and_gradient() -> None:
+        penalty(leaves, 100.0, 20.0).backward()
+
+    bare, full = _alternately(4 * repeats, products, value_and_gradient)
+    return {
+        "penalty_products_seconds": bare,
+        "penalty_seconds": full,
+        "penalty_over_products": full / bare,
+    }
