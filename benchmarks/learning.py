@@ -16,7 +16,7 @@ from avalanche.evaluation.metrics import accuracy_metrics
 from avalanche.training.plugins import EvaluationPlugin, EWCPlugin
 from avalanche.training.supervised import Naive
 
-from avalanche_dco import DCOPlugin
+from avalanche_dco import DCOCompPlugin, DCOPlugin
 from benchmarks.presets import Preset
 from benchmarks.tasks import TASKS
 
@@ -24,6 +24,7 @@ METHODS: dict[str, Callable[..., list[SupervisedPlugin]]] = {
     "naive": lambda: [],
     "ewc": lambda **settings: [EWCPlugin(**settings)],
     "dco": lambda **settings: [DCOPlugin(**settings)],
+    "dco-comp": lambda **settings: [DCOCompPlugin(**settings)],
 }
 
 

@@ -32,14 +32,20 @@ PAPER: dict[str, Preset] = {
         128,
         1e-3,
         1e-3,
-        {"dco": {"k": 1000, "dco_lambda": 100.0, "theta": 0.2, "max_penalty_grad_norm": 20.0}},
+        {
+            "dco": {"k": 1000, "dco_lambda": 100.0, "theta": 0.2, "max_penalty_grad_norm": 20.0},
+            "dco-comp": {"k": 1000, "dco_lambda": 100.0, "theta": 0.2},
+        },
     ),
     "split-mnist": Preset(
         10,
         128,
         1e-3,
         1e-3,
-        {"dco": {"k": 1000, "dco_lambda": 100.0, "theta": 0.2, "max_penalty_grad_norm": 20.0}},
+        {
+            "dco": {"k": 1000, "dco_lambda": 100.0, "theta": 0.2, "max_penalty_grad_norm": 20.0},
+            "dco-comp": {"k": 400, "dco_lambda": 100.0, "theta": 0.2},
+        },
     ),
 }
 

@@ -116,7 +116,7 @@ def _run_one(
     on_experience: Callable[[int, int], None],
 ) -> Row:
     preset = PRESETS[benchmark]
-    own = preset.methods.get(method, {}) | (settings if method in ("dco",) else {})
+    own = preset.methods.get(method, {}) | (settings if method in preset.methods else {})
     training = {k: v for k, v in asdict(preset).items() if k != "methods"}
     config = {
         "benchmark": benchmark,
