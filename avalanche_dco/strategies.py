@@ -114,7 +114,8 @@ class DCO(SupervisedTemplate):
 class DCOComp(SupervisedTemplate):
     """Compressed Direction-Constrained Optimization strategy (DCO-COMP).
 
-    See :class:`avalanche_dco.DCOCompPlugin` for details. This strategy does not use task identities.
+    See :class:`avalanche_dco.DCOCompPlugin` for details. This strategy does not use task
+    identities.
     """
 
     def __init__(
