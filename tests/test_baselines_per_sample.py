@@ -4,8 +4,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from avalanche.models import IncrementalClassifier, MultiHeadClassifier, MultiTaskModule
-from avalanche.models import avalanche_forward
+from avalanche.models import (
+    IncrementalClassifier,
+    MultiHeadClassifier,
+    MultiTaskModule,
+    avalanche_forward,
+)
 from torch import Tensor, nn
 from torch.nn import functional
 

@@ -17,10 +17,11 @@ class EWCPlugin(plugins.EWCPlugin):
     r"""Avalanche's EWC with the exact empirical Fisher information.
 
     The importances of Avalanche 0.6.0 are squares of *mini-batch mean* gradients. In a batch of
-    B samples the gradients cancel, so the importances shrink about B-fold, change with
-    ``train_mb_size``, and a published :math:`\lambda` means nothing. Here they are what the paper
-    (Kirkpatrick et al., 2017) defines, the average of each sample's squared gradient, whatever the
-    size of the batches. The modules' train or eval modes are left as they were.
+    B samples the gradients cancel, near a minimum down to a B-th of their squares, so the
+    importances change with ``train_mb_size`` and a published :math:`\lambda` means nothing. Here
+    they are what the paper (Kirkpatrick et al., 2017) defines, the average of each sample's
+    squared gradient, whatever the size of the batches. The modules' train or eval modes are left
+    as they were.
     """
 
     def __init__(

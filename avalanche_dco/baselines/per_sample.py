@@ -21,7 +21,7 @@ from avalanche_dco.baselines.closed_form import (
     recorded_calls,
     transformed_sums,
 )
-from avalanche_dco.errors import ModelError, SettingError
+from avalanche_dco.errors import GradientError, ModelError, SettingError
 from avalanche_dco.gradient_projection import ProjectableLayer
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -53,6 +53,12 @@ def mean_transformed_gradients(
         with torch.enable_grad(), recorded_calls(model) as calls:
             outputs = avalanche_forward(model, batch[0], batch[2])
             total = _losses(outputs, batch[1], loss).sum()
+        if not total.isfinite():
+            raise GradientError(
+                "a sample's loss is not finite, so its gradient says nothing; the training has "
+                "diverged (lower the learning rate or the penalty's strength), or the model "
+                "answers with infinite outputs (mask them with a large finite number)."
+            )
         closed = _in_closed_form(calls, total, len(batch[0]), verdicts)
         done = {p for layer in closed for p in layer.parameters(recurse=False)}
         others = {name: p for p, name in names.items() if p not in done}

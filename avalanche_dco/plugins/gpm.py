@@ -97,6 +97,7 @@ class GPMPlugin(SupervisedPlugin):
     @torch.no_grad()
     def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
         """Remember where each layer with a basis starts from."""
+        projectable_layers(strategy.model, self.layers)  # complains now rather than after training
         self._anchors = {
             name: as_matrix(layer, layer.weight, layer.bias).clone()
             for name, layer in self._protected(strategy.model)
@@ -183,11 +184,11 @@ class GPMPlugin(SupervisedPlugin):
 
 def _warn_of_unprotected(model: nn.Module, recorder: InputRecorder) -> None:
     """Name the parameters that were trained although no input of theirs could be recorded."""
-    left_out_on_purpose = projectable_layers(model).keys() - recorder.layers.keys()
     names = [
         f"{module_name}.{name}".lstrip(".")
         for module_name, module in model.named_modules()
-        if module_name not in recorder.vectors and module_name not in left_out_on_purpose
+        if module_name not in recorder.vectors
+        and (module_name in recorder.layers or not isinstance(module, ProjectableLayer))
         for name, parameter in module.named_parameters(recurse=False)
         if parameter.grad is not None
     ]
