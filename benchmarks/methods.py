@@ -175,8 +175,9 @@ METHODS: Mapping[str, Method] = MappingProxyType({method.name: method for method
 
 NOT_WORKING: Mapping[str, str] = MappingProxyType(
     {
-        "bic": "Avalanche 0.6.0's BiC cannot run: it assigns to experience.dataset, which has no "
-        "setter, and passes MultiStepLR the argument verbose, which torch has removed."
+        "bic": "Avalanche 0.6.0's BiC cannot run: it passes MultiStepLR the argument verbose that "
+        "torch has removed, and assigns to experience.dataset, which has no setter on benchmarks "
+        "made by benchmark_from_datasets."
     }
 )
 """Methods one might ask for, and why they are not offered."""

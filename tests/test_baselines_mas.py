@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import torch
 from avalanche.training import plugins
 from avalanche.training.utils import load_all_dataset
@@ -47,6 +48,24 @@ def test_ours_are_the_average_magnitude_of_each_samples_gradient() -> None:
         torch.testing.assert_close(ours[name], value, rtol=1e-4, atol=1e-7)
     # Averaged within a batch before the magnitude is taken, gradients of both signs cancel.
     assert large["0.weight"].sum() < small["0.weight"].sum() < ours["0.weight"].sum()
+
+
+@pytest.mark.parametrize("plugin_class", [plugins.MASPlugin, MASPlugin])
+def test_a_loss_of_exactly_zero_stops_avalanches_and_not_ours(plugin_class: Any) -> None:
+    plugin = plugin_class(2.0)
+    strategy = naive(mlp(), plugin)
+    strategy.train(EXPERIENCE)  # the clock counts the next experience from here on
+    with torch.no_grad():
+        for parameter in strategy.model.parameters():
+            parameter.add_(0.1)
+    strategy.loss = torch.zeros(())
+    if plugin_class is plugins.MASPlugin:
+        with pytest.raises(ValueError, match="Loss is not available"):
+            plugin.before_backward(strategy)
+        return
+    plugin.before_backward(strategy)
+    expected = 2.0 * 0.1**2 * sum(entry.data.sum() for entry in plugin.importance.values())
+    torch.testing.assert_close(strategy.loss.detach(), expected, rtol=1e-4, atol=0)
 
 
 def test_multi_head() -> None:

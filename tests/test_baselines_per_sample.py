@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from avalanche_dco.baselines.per_sample import mean_transformed_gradients
-from avalanche_dco.errors import ModelError, SettingError
+from avalanche_dco.errors import GradientError, ModelError, SettingError
 
 
 def one_by_one(
@@ -233,8 +233,31 @@ def test_a_criterion_that_cannot_be_vectorised_is_named() -> None:
         mean_transformed_gradients(model, batches_of(6), branching, torch.square)
 
 
-def test_a_model_that_mixes_samples_is_refused() -> None:
-    model = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)).double()
-    batches = batches_of(6)
+class Centred(nn.Module):
+    """Subtracts the batch's mean: vmap has nothing against it, but a sample alone is zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.head = nn.Parameter(torch.ones(6)), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head((x - x.mean(0)) * self.scale)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [Centred(), nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))],
+    ids=["centred", "batch statistics"],
+)
+def test_a_model_that_mixes_samples_is_refused(model: nn.Module) -> None:
     with pytest.raises(ModelError):
-        mean_transformed_gradients(model, batches, nn.CrossEntropyLoss(), torch.square)
+        mean_transformed_gradients(
+            model.double(), batches_of(6), nn.CrossEntropyLoss(), torch.square
+        )
+
+
+def test_a_diverged_model_is_refused() -> None:
+    model = nn.Linear(6, 3).double()
+    nn.init.constant_(model.weight, float("nan"))
+    with pytest.raises(GradientError, match="diverged"):
+        mean_transformed_gradients(model, batches_of(6), nn.CrossEntropyLoss(), torch.square)
