@@ -69,15 +69,22 @@ def explained_by_call(calls: dict[ProjectableLayer, Call], total: Tensor) -> set
     """
     wanted = [call.outputs for call in calls.values()] + [layer.weight for layer in calls]
     gradients = torch.autograd.grad(total, wanted, allow_unused=True, retain_graph=True)
+    generator = torch.Generator().manual_seed(0)
     explained = set()
     for (layer, call), delta, weight in zip(
         calls.items(), gradients[: len(calls)], gradients[len(calls) :], strict=True
     ):
         if delta is not None and weight is not None:
+            # Compared through one random direction: two different gradients agree there by
+            # chance with probability zero, and nothing as large as a gradient is formed.
             deltas, inputs = _factors(layer, call.inputs, delta)
-            summed = torch.einsum("ngol,ngil->goi", deltas, inputs).reshape(weight.shape)
-            tolerance = 1e-4 * weight.abs().max().item()
-            if torch.allclose(summed, weight, rtol=1e-3, atol=tolerance):
+            direction = torch.randn(inputs.shape[2], generator=generator).to(weight)
+            along = torch.einsum(
+                "ngol,ngl->go", deltas, torch.einsum("ngil,i->ngl", inputs, direction)
+            )
+            expected = weight.reshape(*along.shape, -1) @ direction
+            tolerance = 1e-4 * expected.abs().max().item()
+            if torch.allclose(along, expected, rtol=1e-3, atol=tolerance):
                 explained.add(layer)
     return explained
 
