@@ -1,0 +1,79 @@
+"""Elastic Weight Consolidation with the Fisher information of single samples."""
+
+from typing import Any
+
+import torch
+from avalanche.training import plugins
+from avalanche.training.utils import ParamData
+from torch import nn
+from torch.optim import Optimizer
+
+from avalanche_dco.baselines.per_sample import mean_transformed_gradients
+from avalanche_dco.baselines.samples import loaded_batches
+from avalanche_dco.model_state import modes_kept
+
+
+class EWCPlugin(plugins.EWCPlugin):
+    r"""Avalanche's EWC with the exact empirical Fisher information.
+
+    The importances of Avalanche 0.6.0 are squares of *mini-batch mean* gradients. In a batch of
+    B samples the gradients cancel, near a minimum down to a B-th of their squares, so the
+    importances change with ``train_mb_size`` and a published :math:`\lambda` means nothing. Here
+    they are what the paper (Kirkpatrick et al., 2017) defines, the average of each sample's
+    squared gradient, whatever the size of the batches. The modules' train or eval modes are left
+    as they were.
+    """
+
+    def __init__(
+        self,
+        ewc_lambda: float,
+        mode: str = "separate",
+        decay_factor: float | None = None,
+        keep_importance_data: bool = False,
+        *,
+        half: bool = False,
+        fisher_mb_size: int = 256,
+    ):
+        r"""Create the plugin.
+
+        :param ewc_lambda: strength of the penalty.
+        :param mode: `separate` or `online`, as in Avalanche.
+        :param decay_factor: decay of the importances in mode `online`, as in Avalanche.
+        :param keep_importance_data: as in Avalanche.
+        :param half: True for the paper's penalty :math:`\frac\lambda2 F (\theta-\theta^*)^2`;
+            False for Avalanche's :math:`\lambda F (\theta-\theta^*)^2`.
+        :param fisher_mb_size: samples at a time when the importances are computed; it changes
+            speed and memory, not the result.
+        """
+        strength = ewc_lambda / 2 if half else ewc_lambda
+        super().__init__(strength, mode, decay_factor, keep_importance_data)
+        self.fisher_mb_size = fisher_mb_size
+
+    def compute_importances(
+        self,
+        model: nn.Module,
+        criterion: Any,
+        optimizer: Optimizer,
+        dataset: Any,
+        device: str | torch.device,
+        batch_size: int,
+        num_workers: int = 0,
+    ) -> dict[str, ParamData]:
+        """The average squared gradient of the samples; called by Avalanche's EWC.
+
+        :param model: the model, evaluated in eval mode.
+        :param criterion: the loss, without any penalty.
+        :param optimizer: not needed: no gradient is written.
+        :param dataset: the data of the experience.
+        :param device: where to compute.
+        :param batch_size: not needed: the result does not depend on it.
+        :param num_workers: of the data loader.
+        """
+        batches = loaded_batches(dataset, self.fisher_mb_size, device, num_workers)
+        with modes_kept(model):
+            model.eval()
+            fisher = mean_transformed_gradients(model, batches, criterion, torch.square)
+        return {
+            name: ParamData(name, value.shape, init_tensor=value, device=value.device)
+            for name, value in fisher.items()
+        }

@@ -1,0 +1,81 @@
+"""Synaptic Intelligence that has an effect on a CPU."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from avalanche.training import plugins
+from avalanche.training.utils import ParamData
+
+
+class SynapticIntelligencePlugin(plugins.SynapticIntelligencePlugin):
+    r"""Avalanche's Synaptic Intelligence with four corrections.
+
+    * Avalanche 0.6.0 takes its snapshots of the weights with ``param.detach().cpu().flatten()``,
+      which on a CPU is the parameter's own memory. The snapshot moves along with the weights: the
+      path integral stays zero, the distance to the old weights stays zero, and the plugin does
+      nothing at any ``si_lambda``. Here the snapshots that outlive a step are copies.
+    * Importances may become negative there, and the penalty then rewards any distance from the old
+      weights: training diverges. Here they are at least zero.
+    * Importances are cut off at 0.001 there, often far below the usual ones: then all weights are
+      equally important, which is plain weight regularisation. Here the limit is an argument; the
+      paper (Zenke, Poole and Ganguli, 2017) has none, but a larger ``eps``.
+    * The path integral is taken there over the gradient of loss *and* penalty, so that a weight
+      held by the penalty seems unimportant to the new task. Here the penalty's own part, which is
+      known exactly, is taken off again.
+    """
+
+    def __init__(
+        self,
+        si_lambda: float | Sequence[float],
+        eps: float = 0.0000001,
+        excluded_parameters: Sequence[str] | None = None,
+        device: Any = "as_strategy",
+        *,
+        max_importance: float | None = 0.001,
+    ):
+        """Create the plugin.
+
+        :param si_lambda: strength of the penalty; a sequence gives one per experience.
+        :param eps: damping of the importances of weights that hardly move (the paper's xi).
+        :param excluded_parameters: names of parameters to leave free.
+        :param device: where the penalty is computed.
+        :param max_importance: limit of the importances; the default is Avalanche's. For the
+            paper's form write None together with ``eps=0.1``.
+        """
+        super().__init__(si_lambda, eps, excluded_parameters, device)
+        self.max_importance = max_importance
+
+    def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+        """Take the reference weights, as a copy."""
+        super().before_training_exp(strategy, **kwargs)
+        _own(self.ewc_data[0])
+
+    def before_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
+        """Take the weights before the step, as a copy."""
+        super().before_training_iteration(strategy, **kwargs)
+        _own(self.syn_data["old_theta"])
+
+    @torch.no_grad()
+    def after_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
+        """Add the step to the path integral, without the penalty's part of the gradient."""
+        super().after_training_iteration(strategy, **kwargs)
+        index = min(strategy.clock.train_exp_counter, len(self.si_lambda) - 1)
+        references, importances = self.ewc_data
+        for name, trajectory in self.syn_data["trajectory"].items():
+            old, new = self.syn_data["old_theta"][name].data, self.syn_data["new_theta"][name].data
+            pull = self.si_lambda[index] * importances[name].data * (old - references[name].data)
+            trajectory.data -= pull * (new - old)
+
+    @torch.no_grad()
+    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+        """Set the importances: the path integrals so far, none of them negative."""
+        super().after_training_exp(strategy, **kwargs)
+        for name, importance in self.ewc_data[1].items():
+            integral = -self.syn_data["cum_trajectory"][name].data
+            importance.data = integral.clamp(min=0, max=self.max_importance)
+
+
+def _own(snapshot: dict[str, ParamData]) -> None:
+    for entry in snapshot.values():
+        entry.data = entry.data.clone()

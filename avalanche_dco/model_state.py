@@ -1,0 +1,37 @@
+"""Look at a model, or at data, and leave everything as it was found."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import nn
+
+
+@contextmanager
+def modes_kept(model: nn.Module) -> Iterator[None]:
+    """Give every module back the train or eval mode it had on entry.
+
+    Module by module: a batch normalisation that was put into eval mode on purpose stays there.
+
+    :param model: the model whose modes may be changed inside the block.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+@contextmanager
+def random_state_kept() -> Iterator[None]:
+    """Rewind the generators of Python, NumPy and torch (every device) to where they were."""
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
