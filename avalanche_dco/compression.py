@@ -31,7 +31,7 @@ from torch import Tensor
 from avalanche_dco.directions import Directions, Weights
 from avalanche_dco.penalty import Penalty
 
-Start = Literal["previous", "noise"]
+Start = Literal["previous", "longest", "noise"]
 
 
 @dataclass
@@ -104,8 +104,9 @@ def compress(
     :param updates: number of updates of Adam.
     :param lr: its learning rate.
     :param rho: factor on the loss, which is the relative reconstruction error.
-    :param start: where to start from: what the previous compression left, with the longest of the
-        columns that have to go (``"previous"``), or small random numbers (``"noise"``).
+    :param start: where to start from. Of a task's own columns the longest stay its own; shared are
+        those that were (``"previous"``), or the longest of these and of all columns that have to
+        go (``"longest"``). ``"noise"`` starts from small random numbers instead.
     :return: all tasks, and the relative reconstruction error before each update.
     """
     tasks = 1 if previous is None else previous.tasks + 1
@@ -120,7 +121,14 @@ def compress(
             {name: x_star[name] for name in old.factors}, shared + tasks * own
         )
     else:
-        compressed = _kept(old, of_task, shared, own, 0 if previous is None else previous.shared)
+        compressed = _kept(
+            old,
+            of_task,
+            shared,
+            own,
+            old_shared=0 if previous is None else previous.shared,
+            keep_shared=start == "previous",
+        )
     held = CompressedTasks(compressed, shared, own, codes.new_zeros(tasks, shared + own))
     errors = _fit(held, old, of_task, updates=updates, lr=lr, rho=rho)
     held.targets = _targets(held, old, of_task, previous, x_star)
@@ -128,9 +136,19 @@ def compress(
 
 
 def _kept(
-    old: Directions, of_task: list[Tensor], shared: int, own: int, old_shared: int
+    old: Directions,
+    of_task: list[Tensor],
+    shared: int,
+    own: int,
+    *,
+    old_shared: int,
+    keep_shared: bool,
 ) -> Directions:
-    """The old columns to start from: shared stay shared, and of own ones the longest stay."""
+    """The old columns to start from: of a task's own ones the longest stay its own.
+
+    :param keep_shared: whether the shared columns are those shared before; otherwise the longest
+        of these and of all that has to go are shared.
+    """
     lengths = old.gram().diagonal()
 
     def longest(columns: Tensor, n: int) -> Tensor:
@@ -139,10 +157,11 @@ def _kept(
     *of_previous, of_new = of_task
     owns = [longest(columns[old_shared:], own) for columns in of_previous]
     owns.append(longest(of_new, own))
-    if of_previous:
+    if of_previous and keep_shared:
         common = of_previous[0][:old_shared]
     else:  # the first task shares what its own columns leave over
-        common = longest(of_new[~torch.isin(of_new, owns[0])], shared)
+        everything = torch.arange(old.k, device=lengths.device)
+        common = longest(everything[~torch.isin(everything, torch.cat(owns))], shared)
     together = _padded(old, common, shared)
     for columns in owns:
         together = together.cat(_padded(old, columns, own))

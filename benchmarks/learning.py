@@ -11,28 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from avalanche.core import SupervisedPlugin
 from avalanche.evaluation.metrics import accuracy_metrics
-from avalanche.training.plugins import EvaluationPlugin, EWCPlugin
-from avalanche.training.supervised import Naive
+from avalanche.training.plugins import EvaluationPlugin
 
-from avalanche_dco import DCOCompPlugin, DCOPlugin
+from avalanche_dco.metrics import average_error, bwt_error, fwi_error
+from benchmarks.methods import get_method
 from benchmarks.presets import Preset
 from benchmarks.tasks import TASKS
 
-METHODS: dict[str, Callable[..., list[SupervisedPlugin]]] = {
-    "naive": lambda: [],
-    "ewc": lambda **settings: [EWCPlugin(**settings)],
-    "dco": lambda **settings: [DCOPlugin(**settings)],
-    "dco-comp": lambda **settings: [DCOCompPlugin(**settings)],
-}
+OnExperience = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What a run has shown.
 
-    :param errors: ``errors[i][j]`` is the test error (in %) on experience j after training on i.
+    :param errors: one row per training: the test error (in %) on every experience after it. A
+        method that trains on all experiences at once has one row.
     :param seconds: wall time of training, evaluation not counted.
     :param memory_bytes: what the method keeps between experiences, where it tells.
     :param peak_megabytes: the process' peak resident memory so far.
@@ -44,19 +39,18 @@ class Outcome:
     peak_megabytes: float
 
     @property
-    def average(self) -> float:
-        """E^A_n, the mean error over all tasks at the end."""
-        return sum(self.errors[-1]) / len(self.errors)
-
-    @property
-    def fwi(self) -> float:
-        """E^FWI_n, the mean error on each task right after it was learned."""
-        return sum(self.errors[j][j] for j in range(len(self.errors))) / len(self.errors)
-
-    @property
-    def bwt(self) -> float:
-        """E^BWT_n, the mean rise of the error since a task was learned."""
-        return self.average - self.fwi
+    def summary(self) -> dict[str, float]:
+        """Average, FWI and BWT error in %, time and memory."""
+        last = len(self.errors) - 1
+        learned_at = {j: min(j, last) for j in range(len(self.errors[0]))}
+        return {
+            "average": average_error(self.errors, learned_at),
+            "fwi": fwi_error(self.errors, learned_at),
+            "bwt": bwt_error(self.errors, learned_at),
+            "seconds": self.seconds,
+            "memory_bytes": self.memory_bytes,
+            "peak_megabytes": self.peak_megabytes,
+        }
 
 
 def learn(
@@ -65,9 +59,9 @@ def learn(
     preset: Preset,
     *,
     seed: int,
+    settings: dict[str, Any],
     data_root: Path | None = None,
-    settings: dict[str, Any] | None = None,
-    on_experience: Callable[[int, int], None] | None = None,
+    on_experience: OnExperience | None = None,
 ) -> Outcome:
     """Train on the whole stream and test on all experiences after each.
 
@@ -75,16 +69,16 @@ def learn(
     :param method: name of the method.
     :param preset: how to train.
     :param seed: seed of the weights, the order of the samples and the permutations.
+    :param settings: settings of the method.
     :param data_root: folder with the data, for benchmarks that are not embedded.
-    :param settings: settings of the method instead of the preset's.
-    :param on_experience: called with the number of experiences done and of all, for progress.
+    :param on_experience: called with the number of experiences done and of all.
     """
     torch.manual_seed(seed)
     stream = TASKS[task].build(seed, data_root)
     network = TASKS[task].network()
-    plugins = METHODS[method](**(preset.methods.get(method, {}) | (settings or {})))
-    evaluator = EvaluationPlugin(accuracy_metrics(experience=True), loggers=[])
-    strategy = Naive(
+    how = get_method(method)
+    strategy = how.make(
+        settings,
         model=network,
         optimizer=torch.optim.SGD(
             network.parameters(), lr=preset.lr, momentum=0.9, weight_decay=preset.weight_decay
@@ -93,18 +87,23 @@ def learn(
         train_mb_size=preset.batch_size,
         train_epochs=preset.epochs,
         eval_mb_size=1024,
-        plugins=plugins,
-        evaluator=evaluator,
+        evaluator=EvaluationPlugin(accuracy_metrics(experience=True), loggers=[]),
     )
-    seconds, errors = 0.0, []
-    for experience in stream.train_stream:
-        start = time.perf_counter()
-        strategy.train(experience)
-        seconds += time.perf_counter() - start
+    errors: list[list[float]] = []
+    evaluation = 0.0
+
+    def test(index: int) -> None:
+        nonlocal evaluation
+        begin = time.perf_counter()
         errors.append(_errors(strategy.eval(stream.test_stream)))
+        evaluation += time.perf_counter() - begin
         if on_experience is not None:
-            on_experience(len(errors), len(stream.train_stream))
-    memory = sum(getattr(plugin, "memory_bytes", 0) for plugin in plugins)
+            on_experience(index + 1, len(stream.train_stream))
+
+    start = time.perf_counter()
+    how.train(strategy, stream.train_stream, test)
+    seconds = time.perf_counter() - start - evaluation
+    memory = sum(getattr(plugin, "memory_bytes", 0) for plugin in strategy.plugins)
     return Outcome(errors, seconds, memory, _peak_megabytes())
 
 

@@ -9,6 +9,7 @@ method.train(strategy, benchmark.train_stream)
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from inspect import Parameter, signature
 from itertools import product
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +18,7 @@ from avalanche.training.plugins import GEMPlugin, SupervisedPlugin
 from avalanche.training.supervised import Cumulative, JointTraining, Naive
 from avalanche.training.templates import SupervisedTemplate
 
+from avalanche_dco import DCO, DCOComp, DCOCompPlugin, DCOPlugin
 from avalanche_dco.baselines import (
     AGEMPlugin,
     EWCPlugin,
@@ -27,6 +29,7 @@ from avalanche_dco.baselines import (
 )
 from avalanche_dco.errors import SettingError
 from avalanche_dco.gpm_strategy import GPM
+from avalanche_dco.plugins.base import DirectionConstrainedPlugin
 
 Setting = Mapping[str, Any]
 Constructor = Callable[..., SupervisedTemplate]
@@ -45,6 +48,7 @@ class Method:
     :param constructor: called with the setting and the strategy's arguments, all by keyword.
     :param grid: for each tuned argument the values to try.
     :param fixed: arguments that are not tuned.
+    :param others: further arguments that a setting may have.
     :param marks: REPLAY, BOUND.
     :param whole_stream: whether it is trained once, on all experiences together.
     """
@@ -53,6 +57,7 @@ class Method:
     constructor: Constructor
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     fixed: Setting = field(default_factory=dict)
+    others: frozenset[str] = frozenset()
     marks: frozenset[str] = frozenset()
     whole_stream: bool = False
 
@@ -67,11 +72,11 @@ class Method:
         :param setting: values of the tuned arguments, such as one of :meth:`settings`.
         :param arguments: the strategy's own: model, optimizer, train_epochs, plugins, ...
         """
-        unknown = setting.keys() - self.grid.keys() - self.fixed.keys()
+        known = self.grid.keys() | self.fixed.keys() | self.others
+        unknown = setting.keys() - known
         if unknown:
             raise SettingError(
-                f"{self.name} has no setting {sorted(unknown)}; "
-                f"it has {sorted(self.grid.keys() | self.fixed.keys())}."
+                f"{self.name} has no setting {sorted(unknown)}; it has {sorted(known)}."
             )
         return self.constructor(**{**self.fixed, **setting}, **arguments)
 
@@ -123,8 +128,20 @@ def _gem(patterns_per_experience: int, memory_strength: float) -> SupervisedPlug
     return GEMPlugin(patterns_per_experience, memory_strength)
 
 
+def _arguments(plugin: type[DirectionConstrainedPlugin]) -> frozenset[str]:
+    """Names of a plugin's arguments, those it shares with its base class among them."""
+    return frozenset(
+        name
+        for cls in (plugin, DirectionConstrainedPlugin)
+        for name, parameter in signature(cls.__init__).parameters.items()
+        if name != "self" and parameter.kind is not Parameter.VAR_KEYWORD
+    )
+
+
 _ALL = (
     Method("naive", Naive),
+    Method("dco", DCO, others=_arguments(DCOPlugin)),
+    Method("dco-comp", DCOComp, others=_arguments(DCOCompPlugin)),
     Method(
         "ewc",
         with_plugin(EWCPlugin, "ewc_lambda", "half"),

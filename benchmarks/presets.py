@@ -54,7 +54,13 @@ PAPER: dict[str, Preset] = {
 _DIGITS_DCO = {"k": 500, "gradients_per_update": 16, "autoencoder_updates": 100}
 
 DIGITS: dict[str, Preset] = {
-    name: Preset(15, 32, 3e-3, 1e-3, {"ewc": {"ewc_lambda": 1000.0}, "dco": _DIGITS_DCO})
+    name: Preset(
+        15,
+        32,
+        3e-3,
+        1e-3,
+        {"ewc": {"ewc_lambda": 200}, "dco": _DIGITS_DCO, "dco-comp": _DIGITS_DCO},
+    )
     for name in ("permuted-digits", "split-digits")
 }
 

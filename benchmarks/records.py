@@ -11,7 +11,6 @@ import platform
 import shlex
 import subprocess
 import sys
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -43,13 +42,8 @@ def write_run(folder: Path, config: dict[str, Any], outcome: Outcome) -> None:
     for i, line in enumerate(outcome.errors):
         rows.writerows([i, j, f"{error:.4f}"] for j, error in enumerate(line))
     _write(folder / "errors.csv", table.getvalue())
-    _write(folder / "outcome.json", json.dumps(_summary(outcome), indent=2) + "\n")
-
-
-def _summary(outcome: Outcome) -> dict[str, float]:
-    numbers = {k: v for k, v in asdict(outcome).items() if k != "errors"}
-    errors = {"average": outcome.average, "fwi": outcome.fwi, "bwt": outcome.bwt}
-    return {name: round(value, 4) for name, value in (errors | numbers).items()}
+    summary = {name: round(value, 4) for name, value in outcome.summary.items()}
+    _write(folder / "outcome.json", json.dumps(summary, indent=2) + "\n")
 
 
 def read_outcome(folder: Path) -> dict[str, float] | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from avalanche_dco.errors import SettingError
-from benchmarks.learning import METHODS, learn
+from benchmarks.learning import OnExperience, learn
+from benchmarks.methods import METHODS
 from benchmarks.presets import PRESETS
 from benchmarks.records import read_outcome, run_folder, write_run
 from benchmarks.tasks import TASKS, missing_files
@@ -113,10 +113,10 @@ def _run_one(
     out: Path | None,
     data_root: Path | None,
     settings: dict[str, Any],
-    on_experience: Callable[[int, int], None],
+    on_experience: OnExperience,
 ) -> Row:
     preset = PRESETS[benchmark]
-    own = preset.methods.get(method, {}) | (settings if method in preset.methods else {})
+    own = preset.methods.get(method, {}) | settings
     training = {k: v for k, v in asdict(preset).items() if k != "methods"}
     config = {
         "benchmark": benchmark,
@@ -141,14 +141,7 @@ def _run_one(
     )
     if folder is not None:
         write_run(folder, config, outcome)
-    return name | {
-        "average": outcome.average,
-        "fwi": outcome.fwi,
-        "bwt": outcome.bwt,
-        "seconds": outcome.seconds,
-        "memory_bytes": outcome.memory_bytes,
-        "peak_megabytes": outcome.peak_megabytes,
-    }
+    return name | outcome.summary
 
 
 def table(rows: list[Row]) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from avalanche_dco.compression import CompressedTasks, Start, compress
 from avalanche_dco.directions import Directions, Weights
@@ -68,10 +68,11 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
         check_number(
             "compression_lr", compression_lr, above_low=True, meaning="Adam's learning rate"
         )
-        if compression_start not in ("previous", "noise"):
+        if compression_start not in get_args(Start):
             raise SettingError(
-                f"compression_start={compression_start!r} must be 'previous' (from the columns "
-                "that are there) or 'noise' (from small random numbers)."
+                f"compression_start={compression_start!r} must be 'previous' (shared columns stay "
+                "shared), 'longest' (the longest columns are shared) or 'noise' (small random "
+                "numbers)."
             )
         self.new_task_k = k // 2 if new_task_k is None else new_task_k
         self.compression_updates = compression_updates
