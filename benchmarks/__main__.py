@@ -1,0 +1,54 @@
+"""``python -m benchmarks <command>``: one module per command.
+
+A command's module offers ``add_arguments(parser)`` and ``run(args) -> int`` (the exit status);
+the first line of its docstring is the help text.
+"""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from avalanche_dco.errors import DCOError
+
+COMMANDS = {
+    "landscape": "benchmarks.landscape",
+    "landscape-speed": "benchmarks.landscape_speed",
+    "fisher-example": "benchmarks.fisher_example",
+}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Benchmarks of avalanche_dco."
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, path in COMMANDS.items():
+        module = importlib.import_module(path)
+        summary = (module.__doc__ or "").strip().splitlines()[0]
+        command = commands.add_parser(
+            name,
+            help=summary,
+            description=module.__doc__,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status.
+
+    :param arguments: the command line without the program; ``sys.argv`` if None.
+    """
+    args = _parser().parse_args(arguments)
+    try:
+        return args.run(args)
+    except DCOError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
