@@ -50,30 +50,33 @@ def _observation1(axes: Axes, table: pd.DataFrame) -> None:
     axes.legend(ncols=1, loc="center left", bbox_to_anchor=(1.0, 0.5), title="eigenvector")
 
 
-def _observation2(axes: Axes, table: pd.DataFrame) -> None:
+def _observation2(table: pd.DataFrame, origin: float) -> Figure:
+    figure = Figure(figsize=(9.3, 4.0), layout="constrained")
+    panels = list(figure.subplots(1, 2))
     groups = list(table.groupby("sigma"))
-    for place, ((sigma, curve), colour) in enumerate(
-        zip(groups, _colours(len(groups)), strict=True)
-    ):
-        axes.errorbar(
-            curve["s"],
-            curve["h"],
-            yerr=2 * curve["standard_error"],
-            color=colour,
-            label=rf"$\sigma = {sigma:g}$",
-            marker=_MARKERS[place],
-            markersize=4.5,
-            capsize=2,
-            elinewidth=1,
-        )
-    axes.set_yscale("log")
-    axes.set_xticks(table["s"].unique())
-    axes.set_xlabel("last index $s$ of the 50 eigenvectors in $V_s$")
-    axes.set_ylabel(r"expected loss $h(\sigma, V_s)$")
-    handles, labels = axes.get_legend_handles_labels()
-    axes.legend(
-        handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5), title="radius"
-    )
+    for axes, below in zip(panels, (0.0, origin), strict=True):
+        for place, ((sigma, curve), colour) in enumerate(
+            zip(groups, _colours(len(groups)), strict=True)
+        ):
+            axes.errorbar(
+                curve["s"],
+                curve["h"] - below,
+                yerr=2 * curve["standard_error"],
+                color=colour,
+                label=rf"$\sigma = {sigma:g}$",
+                marker=_MARKERS[place],
+                markersize=4.5,
+                capsize=2,
+                elinewidth=1,
+            )
+        axes.set_yscale("log")
+        axes.set_xticks(table["s"].unique())
+        axes.set_xlabel("last index $s$ of the 50 eigenvectors in $V_s$")
+    panels[0].set_ylabel(r"expected loss $h(\sigma, V_s)$")
+    panels[1].set_ylabel(r"expected rise $h(\sigma, V_s) - L(x^*)$")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles[::-1], labels[::-1], loc="outside right center")
+    return figure
 
 
 def _panels(count: int, height: float) -> tuple[Figure, Sequence[Axes]]:
@@ -125,26 +128,29 @@ def draw(tables: dict[str, pd.DataFrame], title: str, prefix: str, folder: Path)
     """
     folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(_STYLE):
-        pictures = {}
-        for name, plot, text in (
-            ("observation1", _observation1, "the loss along eigenvectors of $G G^T$"),
-            ("observation2", _observation2, "the loss in subspaces of 50 eigenvectors"),
-        ):
-            figure = Figure(figsize=(6.6, 4.0), layout="constrained")
-            axes = figure.subplots()
-            plot(axes, tables[name])
-            axes.set_title(f"{title}: {text}")
-            pictures[name] = figure
+        line = Figure(figsize=(6.6, 4.0), layout="constrained")
+        _observation1(line.subplots(), tables["observation1"])
+        line.suptitle(f"{title}: the loss along eigenvectors of $G G^T$")
+        origin = float(tables["axis"]["loss"].iloc[0])
+        pictures = {
+            "observation1": line,
+            "observation2": _observation2(tables["observation2"], origin),
+        }
+        pictures["observation2"].suptitle(
+            f"{title}: the loss in subspaces of 50 eigenvectors (bars: two standard errors)"
+        )
         level = float(tables["cone"]["level"].iloc[0])
         pictures["observation3"] = _observation3(tables["observation3"], level)
         pictures["observation3"].suptitle(
             rf"{title}: the loss flattens as $\alpha$ grows (dashed: twice the loss at $x^*$)"
         )
         pictures["cone"] = _cone(tables["cone"])
-        pictures["cone"].suptitle(f"{title}: where the loss stays below twice that at $x^*$")
+        pictures["cone"].suptitle(
+            f"{title}: where the loss stays below twice that at $x^*$ (scales differ)"
+        )
         paths = []
         for name, figure in pictures.items():
             path = folder / f"{prefix}-{name}.png"
-            figure.savefig(path, dpi=130)
+            figure.savefig(path, dpi=110)
             paths.append(path)
     return paths

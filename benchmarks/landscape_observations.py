@@ -103,9 +103,7 @@ def cone(
     alphas = torch.linspace(0, alpha_max, 9, dtype=torch.float64)
     tables = []
     for index in tqdm(CONE_INDICES, desc="cone", unit="vector"):
-        ways = landscape.cone_boundary(
-            spectrum.mean, spectrum.vector(index), alphas, level=level, points=40
-        )
+        ways = landscape.cone_boundary(spectrum.mean, spectrum.vector(index), alphas, level=level)
         columns = {"beta_minus": ways[:, 0], "beta_plus": ways[:, 1]}
         tables.append(pd.DataFrame({"index": index, "alpha": alphas, "level": level, **columns}))
     return pd.concat(tables, ignore_index=True)

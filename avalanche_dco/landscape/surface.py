@@ -15,6 +15,8 @@ from avalanche_dco.landscape.trajectory import Criterion
 
 Progress = Callable[[int], object]
 
+_BISECTIONS = 16  # of a bracket a quarter as wide as it is far: more than six digits
+
 
 class Batches(Protocol):
     """A DataLoader, or a list of ``(inputs, targets, ...)``: can be read again, has a length."""
@@ -149,31 +151,44 @@ class LossLandscape:
         *,
         level: float,
         reach: float = 100.0,
-        points: int = 60,
+        points: int = 40,
     ) -> Tensor:
         r"""How far one may go along :math:`\pm v_i` until f exceeds a level, shape (alphas, 2).
 
-        The first column is the way along :math:`-v_i`, the second along :math:`+v_i`; linear
-        between the points of a geometric grid that ends at ``reach``. Zero where f exceeds the
-        level at :math:`\beta = 0` already; infinite where it does not up to ``reach``.
+        The first column is the way along :math:`-v_i`, the second along :math:`+v_i`. A geometric
+        grid that ends at ``reach`` brackets the first crossing, bisection locates it. Zero where
+        f exceeds the level at :math:`\beta = 0` already; infinite where it does not up to
+        ``reach``.
 
         :param mean_gradient: :math:`\bar g`, shape (d,).
         :param direction: :math:`v_i`, shape (d,).
         :param alphas: steps along :math:`-\bar g`.
         :param level: the loss that counts as the wall of the cone.
         :param reach: the largest :math:`|\beta|` looked at.
-        :param points: grid points per side, from ``reach / 10000`` to ``reach``.
+        :param points: points of the grid per side, from ``reach / 10000`` to ``reach``.
         """
+        plane = self._directions(mean_gradient, direction)
+        alphas = alphas.double()
         side = torch.logspace(-4, 0, points, dtype=torch.float64) * reach
         betas = torch.cat([torch.zeros(1, dtype=torch.float64), side])
-        ways = [
-            [first_crossing(betas, row, level) for row in losses]
-            for losses in (
-                self.loss_on_plane(mean_gradient, sign * direction, alphas, betas)
-                for sign in (-1.0, 1.0)
-            )
-        ]
-        return torch.tensor(ways, dtype=torch.float64).T
+        ways = []
+        for sign in (-1.0, 1.0):
+            losses = self._losses_on_rows(plane, alphas, sign * betas.expand(len(alphas), -1))
+            low, high = torch.stack([bracket(betas, row, level) for row in losses]).unbind(1)
+            for _ in range(_BISECTIONS):
+                middle = (low + high) / 2
+                finite = middle.nan_to_num(posinf=0.0)
+                above = ~(
+                    self._losses_on_rows(plane, alphas, sign * finite[:, None])[:, 0] <= level
+                )
+                low, high = torch.where(above, low, middle), torch.where(above, middle, high)
+            ways.append((low + high) / 2)
+        return torch.stack(ways, dim=1)
+
+    def _losses_on_rows(self, plane: Tensor, alphas: Tensor, betas: Tensor) -> Tensor:
+        """Evaluate f at alphas (A,), each with betas (A, B) of its own; shape (A, B)."""
+        pairs = torch.stack([-alphas[:, None].expand_as(betas), betas], dim=-1)
+        return self.loss_at(pairs.flatten(0, 1), plane).view_as(betas).cpu()
 
     def loss_in_subspace(
         self,
@@ -275,19 +290,17 @@ class LossLandscape:
         return torch.cat(chunks, dim=1).cpu()
 
 
-def first_crossing(betas: Tensor, losses: Tensor, level: float) -> float:
-    """The first beta at which a curve exceeds a level, linear between its points.
+def bracket(betas: Tensor, losses: Tensor, level: float) -> Tensor:
+    """The two neighbouring betas between which a curve first exceeds a level, shape (2,).
+
+    (0, 0) if it does so at once, (infinity, infinity) if it never does.
 
     :param betas: ascending, from 0.
-    :param losses: the curve at these betas.
+    :param losses: the curve at these betas; not a number counts as above.
     :param level: what is to be exceeded.
     """
-    above = (losses > level).nonzero()
+    above = (~(losses <= level)).nonzero()
     if len(above) == 0:
-        return math.inf
+        return betas.new_full((2,), math.inf)
     i = int(above[0])
-    if i == 0:
-        return 0.0
-    rise = (losses[i] - losses[i - 1]).item()
-    share = (level - losses[i - 1].item()) / rise if math.isfinite(rise) else 0.0
-    return betas[i - 1].item() + share * (betas[i] - betas[i - 1]).item()
+    return torch.stack([betas[max(i - 1, 0)], betas[i]])
