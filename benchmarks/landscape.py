@@ -102,6 +102,7 @@ def trained(
         steps=steps,
         progress=partial(tqdm, total=steps, desc="gradients", unit="step"),
     )
+    spectrum.vector(observations.SUBSPACES[-1])  # too few gradients: say so now, not in minutes
     return model, spectrum, asdict(training)
 
 
@@ -219,14 +220,20 @@ def summary(tables: dict[str, pd.DataFrame]) -> str:
     """
     one = observations.mean_rise(tables["observation1"], ["index"])
     two = tables["observation2"].pivot_table(index="s", columns="sigma", values="h")
-    three = observations.mean_rise(tables["observation3"], ["index", "alpha"])
     cone = tables["cone"]
+    near, far = (
+        observations.mean_rise(
+            observations.within(tables["observation3"], cone, half_widths), ["index", "alpha"]
+        ).unstack("alpha")
+        for half_widths in (1.5, 3.0)
+    )
     width = cone.assign(width=cone["beta_minus"] + cone["beta_plus"])
     per_alpha = width.pivot_table(index="index", columns="alpha", values="width")
     parts = {
         "Observation 1: mean rise of the loss for |beta| <= 3, by index": one.to_frame("rise").T,
         "Observation 2: h(sigma, V_s), by s and sigma": two,
-        "Observation 3: mean rise of the loss, by index and alpha": three.unstack("alpha"),
+        "Observation 3: mean rise of the loss up to 1.5 half-widths of the cone at x*": near,
+        "The same up to 3 half-widths": far,
         "Width of the cone (loss below twice that at x*), by index and alpha": per_alpha,
     }
     return "\n".join(f"\n{title}\n{table.to_string()}" for title, table in parts.items())

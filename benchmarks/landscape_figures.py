@@ -10,6 +10,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from benchmarks.landscape_observations import within
+
 _STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -140,7 +142,9 @@ def draw(tables: dict[str, pd.DataFrame], title: str, prefix: str, folder: Path)
             f"{title}: the loss in subspaces of 50 eigenvectors (bars: two standard errors)"
         )
         level = float(tables["cone"]["level"].iloc[0])
-        pictures["observation3"] = _observation3(tables["observation3"], level)
+        pictures["observation3"] = _observation3(
+            within(tables["observation3"], tables["cone"], 1.5), level
+        )
         pictures["observation3"].suptitle(
             rf"{title}: the loss flattens as $\alpha$ grows (dashed: twice the loss at $x^*$)"
         )

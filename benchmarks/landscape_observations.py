@@ -112,7 +112,7 @@ def cone(
 def observation3(
     landscape: LossLandscape, spectrum: GradientSpectrum, cone_table: pd.DataFrame
 ) -> pd.DataFrame:
-    """f(alpha, beta, v_i) for five alphas; beta up to 1.5 half-widths of the cone at x*.
+    """f(alpha, beta, v_i) for five alphas; beta up to three half-widths of the cone at x*.
 
     :param landscape: the loss around x*.
     :param spectrum: of the gradients after convergence.
@@ -121,7 +121,7 @@ def observation3(
     alphas = torch.from_numpy(np.sort(cone_table["alpha"].unique())[::2].copy())
     tables = []
     for index in tqdm(CONE_INDICES, desc="observation 3", unit="vector"):
-        betas = torch.linspace(-1.5, 1.5, 61, dtype=torch.float64) * half_width(cone_table, index)
+        betas = torch.linspace(-3, 3, 121, dtype=torch.float64) * half_width(cone_table, index)
         losses = landscape.loss_on_plane(spectrum.mean, spectrum.vector(index), alphas, betas)
         grid = torch.cartesian_prod(alphas, betas)
         columns = {"alpha": grid[:, 0], "beta": grid[:, 1], "loss": losses.flatten()}
@@ -137,6 +137,17 @@ def half_width(cone_table: pd.DataFrame, index: int) -> float:
     """
     start = cone_table[(cone_table["index"] == index) & (cone_table["alpha"] == 0)].iloc[0]
     return float((min(start["beta_minus"], 100.0) + min(start["beta_plus"], 100.0)) / 2)
+
+
+def within(table: pd.DataFrame, cone_table: pd.DataFrame, half_widths: float) -> pd.DataFrame:
+    """The rows of Observation 3 with beta up to so many half-widths of the cone at x*.
+
+    :param table: what :func:`observation3` gave.
+    :param cone_table: what :func:`cone` gave.
+    :param half_widths: how many.
+    """
+    reach = table["index"].map(lambda index: half_widths * half_width(cone_table, index))
+    return table[table["beta"].abs() <= reach * (1 + 1e-6)]
 
 
 def mean_rise(table: pd.DataFrame, by: Sequence[str]) -> pd.Series:

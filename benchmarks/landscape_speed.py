@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data-root", type=Path, default=Path("data"), help="torchvision's root (default: data)")
     add("--draws", type=int, default=3000, help="perturbations per subspace")
     add("--samples-per-draw", type=int, default=512, help="training images per draw, `together`")
+    add("--steps", type=int, default=6000, help="gradients after convergence")
     add("--max-steps", type=int, default=60000, help="training steps at most")
     add("--seed", type=int, default=0)
     add("--out", type=Path, help="also write the table to this CSV file")
@@ -86,7 +87,12 @@ def run(args: argparse.Namespace) -> int:
     """
     setup = SETUPS[args.data](args.data_root, None)
     model, spectrum, _ = trained(
-        setup, seed=args.seed, window=1000, tolerance=2e-4, max_steps=args.max_steps, steps=6000
+        setup,
+        seed=args.seed,
+        window=1000,
+        tolerance=2e-4,
+        max_steps=args.max_steps,
+        steps=args.steps,
     )
     model.eval()
     criterion = nn.CrossEntropyLoss()
