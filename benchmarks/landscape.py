@@ -142,12 +142,7 @@ def _tables(
     args: argparse.Namespace,
     clock: _Stopwatch,
 ) -> dict[str, pd.DataFrame]:
-    eigenvalues = spectrum.eigenvalues / spectrum.count
-    tables = {
-        "spectrum": pd.DataFrame(
-            {"index": range(1, len(eigenvalues) + 1), "eigenvalue": eigenvalues}
-        )
-    }
+    tables = {"spectrum": observations.eigenvalues(spectrum)}
     with clock("observation 1"):
         tables["observation1"] = observations.observation1(landscape, spectrum)
     with clock("observation 2"):
@@ -229,6 +224,8 @@ def summary(tables: dict[str, pd.DataFrame]) -> str:
     )
     width = cone.assign(width=cone["beta_minus"] + cone["beta_plus"])
     per_alpha = width.pivot_table(index="index", columns="alpha", values="width")
+    along = tables["spectrum"].set_index("index")["cosine"].abs()
+    on_axis = along[along > observations.ON_AXIS].index.tolist()
     parts = {
         "Observation 1: mean rise of the loss for |beta| <= 3, by index": one.to_frame("rise").T,
         "Observation 2: h(sigma, V_s), by s and sigma": two,
@@ -236,4 +233,10 @@ def summary(tables: dict[str, pd.DataFrame]) -> str:
         "The same up to 3 half-widths": far,
         "Width of the cone (loss below twice that at x*), by index and alpha": per_alpha,
     }
-    return "\n".join(f"\n{title}\n{table.to_string()}" for title, table in parts.items())
+    text = "\n".join(f"\n{title}\n{table.to_string()}" for title, table in parts.items())
+    if on_axis:
+        text += (
+            f"\n\nv_{on_axis[0]} is the averaged gradient itself (cosine {along[on_axis[0]]:.3f}): "
+            "the cone's axis, along which it is open on one side."
+        )
+    return text

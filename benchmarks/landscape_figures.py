@@ -109,10 +109,16 @@ def _cone(table: pd.DataFrame) -> Figure:
     figure, panels = _panels(len(groups), 3.4)
     inside, wall = _colours(2)[1], _colours(2)[0]
     for axes, (index, section) in zip(panels, groups, strict=True):
-        left, right = -section["beta_minus"], section["beta_plus"]
-        axes.fill_betweenx(section["alpha"], left, right, color=inside, alpha=0.3, linewidth=0)
-        for side in (left, right):
-            axes.plot(side, section["alpha"], color=wall)
+        ways = section[["beta_minus", "beta_plus"]].to_numpy()
+        walls = np.where(np.isfinite(ways), ways, np.nan)
+        # An open side is shaded to the edge of the picture and has no wall.
+        edge = 1.5 * np.nanmax(walls, initial=1e-9)
+        shade = np.where(np.isfinite(ways), ways, edge)
+        axes.fill_betweenx(
+            section["alpha"], -shade[:, 0], shade[:, 1], color=inside, alpha=0.3, linewidth=0
+        )
+        axes.plot(-walls[:, 0], section["alpha"], color=wall)
+        axes.plot(walls[:, 1], section["alpha"], color=wall)
         axes.axvline(0, color="0.35", linewidth=1, linestyle=(0, (4, 3)))
         axes.set_title(f"$v_{{{index}}}$")
         axes.set_xlabel(r"step $\beta$ along $v_i$")

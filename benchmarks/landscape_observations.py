@@ -13,7 +13,19 @@ LINE_INDICES = (1, 2, 5, 10, 20, 50, 100, 200, 400)
 CONE_INDICES = (1, 10, 50, 200)
 SUBSPACES = (50, 100, 150, 200, 250, 300, 350, 400)
 SIGMAS = (1.0, 2.0, 5.0, 10.0, 20.0)
+ON_AXIS = 0.5**0.5  # |cosine| with the averaged gradient above which v_i is the axis itself
 BETAS = torch.linspace(-3, 3, 61, dtype=torch.float64)
+
+
+def eigenvalues(spectrum: GradientSpectrum) -> pd.DataFrame:
+    """Eigenvalues of G G^T / n, and the cosine of every eigenvector with the averaged gradient.
+
+    :param spectrum: of the gradients after convergence.
+    """
+    cosine = spectrum.eigenvectors.T @ spectrum.mean / spectrum.mean.norm()
+    values = spectrum.eigenvalues / spectrum.count
+    index = range(1, len(values) + 1)
+    return pd.DataFrame({"index": index, "eigenvalue": values, "cosine": cosine})
 
 
 def axis(landscape: LossLandscape, spectrum: GradientSpectrum) -> pd.DataFrame:
@@ -130,13 +142,16 @@ def observation3(
 
 
 def half_width(cone_table: pd.DataFrame, index: int) -> float:
-    """Half the width of the cone along v_i at x* (alpha = 0); sides beyond reach count as 100.
+    """Half the width of the cone along v_i at x* (alpha = 0).
+
+    A side on which the cone is open, as along its axis, is left out; 100 if both are.
 
     :param cone_table: what :func:`cone` gave.
     :param index: i.
     """
     start = cone_table[(cone_table["index"] == index) & (cone_table["alpha"] == 0)].iloc[0]
-    return float((min(start["beta_minus"], 100.0) + min(start["beta_plus"], 100.0)) / 2)
+    walls = [wall for wall in (start["beta_minus"], start["beta_plus"]) if np.isfinite(wall)]
+    return float(np.mean(walls)) if walls else 100.0
 
 
 def within(table: pd.DataFrame, cone_table: pd.DataFrame, half_widths: float) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,11 @@ from benchmarks.__main__ import COMMANDS, main
 from benchmarks.landscape import evaluation_batches
 from benchmarks.landscape_observations import (
     CONE_INDICES,
+    LINE_INDICES,
+    ON_AXIS,
     SIGMAS,
     SUBSPACES,
+    half_width,
     mean_rise,
     way_down,
     within,
@@ -30,9 +34,16 @@ TABLES = ("spectrum", "axis", "observation1", "observation2", "observation3", "c
 QUICK = ["--data", "digits", "--draws", "60", "--steps", "700", "--max-steps", "6000"]
 
 
-def assert_the_loss_rises_faster_along_low_index_eigenvectors(table: pd.DataFrame) -> None:
-    rise = mean_rise(table, ["index"])
-    assert rise.index[0] == 1
+def on_axis(spectrum: pd.DataFrame) -> list[int]:
+    """Eigenvectors that are the averaged gradient itself: no way out of the cone."""
+    return spectrum["index"][spectrum["cosine"].abs() > ON_AXIS].tolist()
+
+
+def assert_the_loss_rises_faster_along_low_index_eigenvectors(
+    table: pd.DataFrame, left_out: Sequence[int] = ()
+) -> None:
+    rise = mean_rise(table, ["index"]).drop(list(left_out))
+    assert len(rise) == len(LINE_INDICES) - len(left_out)
     assert rise.corr(pd.Series(rise.index, rise.index), method="spearman") < -0.9
     for low in rise.index:  # neighbours may change places; five times the index never does
         assert (rise[rise.index >= 5 * low] < rise[low]).all(), low
@@ -53,14 +64,17 @@ def assert_h_falls_with_s(table: pd.DataFrame) -> None:
         assert h[SUBSPACES[0]] - h[SUBSPACES[-1]] > 3 * joint, sigma
 
 
-def assert_the_curve_flattens_as_alpha_grows(section: pd.DataFrame, cone: pd.DataFrame) -> None:
+def assert_the_curve_flattens_as_alpha_grows(
+    section: pd.DataFrame, cone: pd.DataFrame, left_out: Sequence[int] = ()
+) -> None:
     near = within(section, cone, half_widths=1.5)
     assert len(near) == len(section) // 121 * 61
-    rise = mean_rise(near, ["index", "alpha"]).unstack("alpha")
-    assert list(rise.index) == list(CONE_INDICES)
+    rise = mean_rise(near, ["index", "alpha"]).unstack("alpha").drop(list(left_out))
+    assert len(rise) == len(CONE_INDICES) - len(left_out)
     assert (rise.iloc[:, -1] < rise.iloc[:, 0]).all(), rise
     widths = cone.assign(width=cone["beta_minus"] + cone["beta_plus"])
-    width = widths.pivot_table(index="index", columns="alpha", values="width")
+    width = widths.pivot(index="index", columns="alpha", values="width").drop(list(left_out))
+    assert np.isfinite(width.to_numpy()).all(), width
     assert (np.diff(width.to_numpy(), axis=1) > 0).all(), width
 
 
@@ -80,9 +94,11 @@ def test_the_three_observations_hold_in_the_published_numbers(data: str) -> None
 def test_the_three_observations_hold_when_measured_anew_on_digits(tmp_path: Path) -> None:
     assert main(["landscape", "--data", "digits", "--seed", "11", "--out", str(tmp_path)]) == 0
     tables = {name: pd.read_csv(tmp_path / f"{name}.csv") for name in TABLES}
-    assert_the_loss_rises_faster_along_low_index_eigenvectors(tables["observation1"])
+    axis = on_axis(tables["spectrum"])
+    assert axis == [1]  # three batches make an epoch: little noise, so the mean leads G G^T
+    assert_the_loss_rises_faster_along_low_index_eigenvectors(tables["observation1"], axis)
     assert_h_falls_with_s(tables["observation2"])
-    assert_the_curve_flattens_as_alpha_grows(tables["observation3"], tables["cone"])
+    assert_the_curve_flattens_as_alpha_grows(tables["observation3"], tables["cone"], axis)
 
 
 def test_the_command_runs_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,6 +214,12 @@ def test_way_down_is_where_most_of_the_descent_is_done() -> None:
     table = pd.DataFrame({"alpha": [0.0, 1, 2, 3, 4], "loss": [10.0, 5, 0.9, 0.0, 7]})
     assert way_down(table) == 2
     assert way_down(table, share=1.0) == 3
+
+
+def test_half_width_leaves_out_open_sides() -> None:
+    walls = {"beta_minus": [1.0, math.inf, math.inf], "beta_plus": [2.0, 5.0, math.inf]}
+    table = pd.DataFrame({"index": [1, 2, 3], "alpha": 0.0, **walls})
+    assert [half_width(table, index) for index in (1, 2, 3)] == [1.5, 5.0, 100.0]
 
 
 def test_mean_rise() -> None:
