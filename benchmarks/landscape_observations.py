@@ -13,7 +13,7 @@ LINE_INDICES = (1, 2, 5, 10, 20, 50, 100, 200, 400)
 CONE_INDICES = (1, 10, 50, 200)
 SUBSPACES = (50, 100, 150, 200, 250, 300, 350, 400)
 SIGMAS = (1.0, 2.0, 5.0, 10.0, 20.0)
-ON_AXIS = 0.5**0.5  # |cosine| with the averaged gradient above which v_i is the axis itself
+ON_AXIS = 0.95  # |cosine| with the averaged gradient above which v_i is the axis itself
 BETAS = torch.linspace(-3, 3, 61, dtype=torch.float64)
 
 
