@@ -14,6 +14,9 @@ from avalanche_dco.errors import DCOError
 COMMANDS = {
     "run": "benchmarks.run",
     "core-speed": "benchmarks.core_speed",
+    "landscape": "benchmarks.landscape",
+    "landscape-speed": "benchmarks.landscape_speed",
+    "fisher-example": "benchmarks.fisher_example",
 }
 
 

@@ -1,0 +1,28 @@
+"""The loss landscape around a trained model: Section 3 of the paper, for any model and data.
+
+Pure tensors and ``torch.nn``. The usual way through it:
+
+1. :func:`trajectory_spectrum` follows the optimizer after convergence and gives the averaged
+   gradient and the eigenvectors of :math:`G G^T`, the largest eigenvalue first;
+2. :class:`LossLandscape` evaluates the loss at many perturbed parameter vectors at once:
+   :meth:`~LossLandscape.loss_on_plane` is the paper's f, :meth:`~LossLandscape.loss_in_subspace`
+   its h, and :meth:`~LossLandscape.cone_boundary` says how far one may go.
+
+The model is left as it was found: parameters, buffers, gradients and modes.
+"""
+
+from avalanche_dco.landscape.parameters import FlatParameters, preserved
+from avalanche_dco.landscape.spectrum import GradientSpectrum, gradient_spectrum
+from avalanche_dco.landscape.surface import LossLandscape, SubspaceLoss
+from avalanche_dco.landscape.trajectory import trajectory_gradients, trajectory_spectrum
+
+__all__ = [
+    "FlatParameters",
+    "GradientSpectrum",
+    "LossLandscape",
+    "SubspaceLoss",
+    "gradient_spectrum",
+    "preserved",
+    "trajectory_gradients",
+    "trajectory_spectrum",
+]

@@ -1,0 +1,94 @@
+"""Trainable parameters as one vector of length d, and a model that is left as it was found."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from avalanche_dco.errors import ModelError
+
+
+class FlatParameters:
+    """The layout of a model's trainable parameters in one vector of length d.
+
+    Parameters with ``requires_grad=False`` are no coordinates of the landscape; they stay fixed.
+
+    :param model: the model; only names, shapes and current values are read.
+    """
+
+    def __init__(self, model: nn.Module):
+        self.model = model
+        self.shapes = {
+            name: parameter.shape
+            for name, parameter in model.named_parameters()
+            if parameter.requires_grad
+        }
+        if not self.shapes:
+            raise ModelError(
+                f"{type(model).__name__} has no trainable parameter, so its loss landscape has no "
+                "directions; call model.requires_grad_(True) on the layers to be analysed."
+            )
+        self.size = sum(shape.numel() for shape in self.shapes.values())
+
+    def _trainable(self) -> Iterator[nn.Parameter]:
+        parameters = dict(self.model.named_parameters())
+        return (parameters[name] for name in self.shapes)
+
+    def values(self) -> Tensor:
+        """A copy of the parameters, shape (d,)."""
+        return torch.cat([parameter.detach().flatten() for parameter in self._trainable()])
+
+    def gradient(self) -> Tensor:
+        """A copy of the gradients, shape (d,); zero where the loss does not reach a parameter."""
+        return torch.cat(
+            [
+                (torch.zeros_like(p) if p.grad is None else p.grad.detach()).flatten()
+                for p in self._trainable()
+            ]
+        )
+
+    def unflatten(self, vectors: Tensor) -> dict[str, Tensor]:
+        """Shape (..., d) to one tensor of shape (..., *shape) per parameter name.
+
+        :param vectors: one vector, or a batch of them.
+        """
+        pieces = vectors.split([shape.numel() for shape in self.shapes.values()], dim=-1)
+        return {
+            name: piece.reshape(*vectors.shape[:-1], *shape)
+            for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)
+        }
+
+
+@contextmanager
+def preserved(model: nn.Module, optimizer: Optimizer | None = None) -> Iterator[None]:
+    """Whatever happens inside, the model (and the optimizer) come out as they went in.
+
+    Parameters, buffers, ``.grad`` and the train/eval mode of every single module are put back,
+    also after an exception.
+
+    :param model: the model to restore.
+    :param optimizer: an optimizer of this model whose state is to be restored too.
+    """
+    parameters = list(model.parameters())
+    tensors = [*parameters, *model.buffers()]
+    values = [tensor.detach().clone() for tensor in tensors]
+    gradients = [parameter.grad for parameter in parameters]
+    modes = {module: module.training for module in model.modules()}
+    state = copy.deepcopy(optimizer.state_dict()) if optimizer is not None else None
+    for parameter in parameters:
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, value in zip(tensors, values, strict=True):
+                tensor.copy_(value)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        for module, training in modes.items():
+            module.training = training
+        if optimizer is not None and state is not None:
+            optimizer.load_state_dict(state)

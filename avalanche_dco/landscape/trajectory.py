@@ -1,0 +1,86 @@
+"""The gradients an optimizer sees when it goes on after convergence."""
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from avalanche_dco.errors import SettingError
+from avalanche_dco.landscape.parameters import FlatParameters, preserved
+from avalanche_dco.landscape.spectrum import GradientSpectrum, Method, gradient_spectrum
+
+Criterion = Callable[[Tensor, Tensor], Tensor]
+Progress = Callable[[Iterable[Tensor]], Iterable[Tensor]]
+
+
+def _endless(batches: Iterable) -> Iterator[tuple[Tensor, Tensor]]:
+    while True:
+        empty = True
+        for inputs, targets, *_ in batches:
+            empty = False
+            yield inputs, targets
+        if empty:
+            raise SettingError(
+                "The batches for the trajectory gave out: the data is empty, or a generator that "
+                "can be read only once. Give a DataLoader or a list of (inputs, targets)."
+            )
+
+
+def trajectory_gradients(
+    model: nn.Module, criterion: Criterion, optimizer: Optimizer, batches: Iterable, *, steps: int
+) -> Generator[Tensor, None, None]:
+    r"""Yield the gradients of ``steps`` further optimizer steps, each of shape (d,).
+
+    The i-th is :math:`\nabla L(x_i; \zeta_i)`, taken before the i-th step, in training mode.
+    While the generator lives the model travels; when it ends or is closed, model and optimizer
+    are back where they started.
+
+    :param model: a converged model, at :math:`x^*`.
+    :param criterion: ``criterion(outputs, targets)``, a scalar.
+    :param optimizer: the optimizer that moves the model, usually the one that trained it.
+    :param batches: mini-batches ``(inputs, targets, ...)``, read again and again as needed.
+    :param steps: the number n of steps.
+    """
+    flat = FlatParameters(model)
+    device = flat.values().device
+    source = _endless(batches)
+    with preserved(model, optimizer):
+        model.train()
+        for _ in range(steps):
+            inputs, targets = next(source)
+            optimizer.zero_grad()
+            criterion(model(inputs.to(device)), targets.to(device)).backward()
+            yield flat.gradient()
+            optimizer.step()
+
+
+def trajectory_spectrum(
+    model: nn.Module,
+    criterion: Criterion,
+    optimizer: Optimizer,
+    batches: Iterable,
+    *,
+    steps: int,
+    top: int | None = None,
+    method: Method = "auto",
+    progress: Progress | None = None,
+) -> GradientSpectrum:
+    """Averaged gradient and eigenvectors of :math:`G G^T` along the optimizer's further way.
+
+    :param model: a converged model, at :math:`x^*`; restored afterwards.
+    :param criterion: ``criterion(outputs, targets)``, a scalar.
+    :param optimizer: the optimizer that moves the model; restored afterwards.
+    :param batches: mini-batches ``(inputs, targets, ...)``, read again and again as needed.
+    :param steps: the number n of gradients.
+    :param top: how many eigenvectors to keep; all of the numerical rank if None.
+    :param method: see :func:`gradient_spectrum`.
+    :param progress: wraps the stream of gradients, e.g. ``functools.partial(tqdm, total=steps)``.
+    """
+    size = FlatParameters(model).size
+    # Closed at once, also after an error: a traceback would keep the model on its travels.
+    with closing(
+        trajectory_gradients(model, criterion, optimizer, batches, steps=steps)
+    ) as gradients:
+        stream = gradients if progress is None else progress(gradients)
+        return gradient_spectrum(stream, size=size, count=steps, top=top, method=method)
