@@ -9,7 +9,8 @@ import warnings
 
 from rich.console import Console
 
-from benchmarks.run import run_all, table
+from benchmarks.presets import PRESETS
+from benchmarks.run import Job, run_all, table
 
 BENCHMARKS = ("permuted-digits", "split-digits")
 METHODS = ("naive", "ewc", "dco")
@@ -19,7 +20,11 @@ def main() -> None:
     """Run the demonstration."""
     # Avalanche's own notices about its older interfaces say nothing about this demonstration.
     warnings.filterwarnings("ignore", module="avalanche")
-    jobs = [(benchmark, method, 1) for benchmark in BENCHMARKS for method in METHODS]
+    jobs = [
+        Job(benchmark, method, 1, PRESETS[benchmark], PRESETS[benchmark].settings(method))
+        for benchmark in BENCHMARKS
+        for method in METHODS
+    ]
     rows = run_all(jobs, out=None)
     console = Console()
     console.print(table(rows))

@@ -78,6 +78,12 @@ class Method:
             raise SettingError(
                 f"{self.name} has no setting {sorted(unknown)}; it has {sorted(known)}."
             )
+        needed = self.grid.keys() - setting.keys()
+        if needed:
+            raise SettingError(
+                f"{self.name} needs a value for {sorted(needed)}; "
+                f"its grid has {', '.join(f'{name} {self.grid[name]}' for name in sorted(needed))}."
+            )
         return self.constructor(**{**self.fixed, **setting}, **arguments)
 
     def train(

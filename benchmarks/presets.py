@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -23,6 +23,15 @@ class Preset:
     weight_decay: float
     methods: dict[str, dict[str, Any]] = field(default_factory=dict)
 
+    @property
+    def training(self) -> dict[str, Any]:
+        """All but the methods' settings."""
+        return {name: value for name, value in asdict(self).items() if name != "methods"}
+
+    def settings(self, method: str) -> dict[str, Any]:
+        """Settings of a method: its own on this benchmark, or none."""
+        return dict(self.methods.get(method, {}))
+
 
 # The supplement's table and Section 5.2; what is not named here has the plugins' default, which is
 # the paper's value for MNIST.
@@ -35,6 +44,7 @@ PAPER: dict[str, Preset] = {
         {
             "dco": {"k": 1000, "dco_lambda": 100.0, "theta": 0.2, "max_penalty_grad_norm": 20.0},
             "dco-comp": {"k": 1000, "dco_lambda": 100.0, "theta": 0.2},
+            "gpm": {"threshold": [0.95, 0.99]},
         },
     ),
     "split-mnist": Preset(
@@ -45,6 +55,7 @@ PAPER: dict[str, Preset] = {
         {
             "dco": {"k": 1000, "dco_lambda": 100.0, "theta": 0.2, "max_penalty_grad_norm": 20.0},
             "dco-comp": {"k": 400, "dco_lambda": 100.0, "theta": 0.2},
+            "gpm": {"threshold": [0.95, 0.99]},
         },
     ),
 }
@@ -59,7 +70,12 @@ DIGITS: dict[str, Preset] = {
         32,
         3e-3,
         1e-3,
-        {"ewc": {"ewc_lambda": 200}, "dco": _DIGITS_DCO, "dco-comp": _DIGITS_DCO},
+        {
+            "ewc": {"ewc_lambda": 200},
+            "gpm": {"threshold": [0.95, 0.99]},
+            "dco": _DIGITS_DCO,
+            "dco-comp": _DIGITS_DCO,
+        },
     )
     for name in ("permuted-digits", "split-digits")
 }

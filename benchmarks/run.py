@@ -4,6 +4,7 @@ Examples:
   python -m benchmarks run --benchmark split-digits --methods naive ewc dco
   python -m benchmarks run --benchmark split-mnist --methods naive dco --seeds 1 --data-root ~/data
   python -m benchmarks run --benchmark permuted-digits --methods dco --set k=200 --set theta=0.5
+  python -m benchmarks run --benchmark split-digits --methods gpm --training lr=0.01
 
 Every run gets a folder below --out; one that is there already is not repeated.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ast
-from dataclasses import asdict
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from rich.table import Table
 from avalanche_dco.errors import SettingError
 from benchmarks.learning import OnExperience, learn
 from benchmarks.methods import METHODS
-from benchmarks.presets import PRESETS
+from benchmarks.presets import PRESETS, Preset
 from benchmarks.records import read_outcome, run_folder, write_run
 from benchmarks.tasks import TASKS, missing_files
 
@@ -38,13 +39,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data-root", type=Path, help="folder that holds MNIST/raw/...")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="default: runs")
     parser.add_argument(
+        "--training",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        type=_setting,
+        help="epochs, batch_size, lr or weight_decay, instead of the preset's (repeatable)",
+    )
+    parser.add_argument(
         "--set",
         dest="settings",
         metavar="NAME=VALUE",
         action="append",
         default=[],
         type=_setting,
-        help="a setting of the method, instead of the preset's (may be given several times)",
+        help="a setting of the method, instead of the preset's (repeatable)",
     )
 
 
@@ -66,40 +75,71 @@ def run(args: argparse.Namespace) -> int:
             f"--benchmark {args.benchmark} needs data that is not there. Give --data-root a folder "
             f"that holds {', '.join(missing)}."
         )
-    jobs = [(args.benchmark, method, seed) for seed in args.seeds for method in args.methods]
-    rows = run_all(jobs, args.out, args.data_root, dict(args.settings))
+    preset = _trained_by(PRESETS[args.benchmark], dict(args.training))
+    jobs = [
+        Job(args.benchmark, method, seed, preset, preset.settings(method) | dict(args.settings))
+        for seed in args.seeds
+        for method in args.methods
+    ]
+    rows = run_all(jobs, args.out, args.data_root)
     Console().print(table(rows))
     return 0
 
 
-def run_all(
-    jobs: list[tuple[str, str, int]],
-    out: Path | None,
-    data_root: Path | None = None,
-    settings: dict[str, Any] | None = None,
-) -> list[Row]:
+def _trained_by(preset: Preset, changes: dict[str, Any]) -> Preset:
+    unknown = changes.keys() - preset.training.keys()
+    if unknown:
+        raise SettingError(
+            f"--training has no {sorted(unknown)}; it has {sorted(preset.training)}."
+        )
+    return replace(preset, **changes)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run to make.
+
+    :param benchmark: name of the benchmark.
+    :param method: name of the method.
+    :param seed: seed of everything random.
+    :param preset: how the network is trained.
+    :param settings: settings of the method.
+    """
+
+    benchmark: str
+    method: str
+    seed: int
+    preset: Preset
+    settings: dict[str, Any]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """All that determines the run."""
+        name = {"benchmark": self.benchmark, "method": self.method, "seed": self.seed}
+        return name | {"training": self.preset.training, "settings": self.settings}
+
+
+def run_all(jobs: list[Job], out: Path | None, data_root: Path | None = None) -> list[Row]:
     """Run jobs one after the other under a progress bar.
 
-    :param jobs: benchmark, method and seed of each.
+    :param jobs: what to run.
     :param out: where folders of runs are; None to keep nothing.
     :param data_root: folder with the data.
-    :param settings: settings of the methods instead of the presets'.
     """
     rows = []
     with Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     ) as progress:
         bar = progress.add_task("")
-        for benchmark, method, seed in jobs:
-            progress.reset(bar, description=f"{benchmark}: {method}, seed {seed}", total=None)
+        for job in jobs:
+            progress.reset(
+                bar, description=f"{job.benchmark}: {job.method}, seed {job.seed}", total=None
+            )
             rows.append(
                 _run_one(
-                    benchmark,
-                    method,
-                    seed,
+                    job,
                     out,
                     data_root,
-                    settings or {},
                     lambda done, total: progress.update(bar, completed=done, total=total),
                 )
             )
@@ -107,41 +147,24 @@ def run_all(
 
 
 def _run_one(
-    benchmark: str,
-    method: str,
-    seed: int,
-    out: Path | None,
-    data_root: Path | None,
-    settings: dict[str, Any],
-    on_experience: OnExperience,
+    job: Job, out: Path | None, data_root: Path | None, on_experience: OnExperience
 ) -> Row:
-    preset = PRESETS[benchmark]
-    own = preset.methods.get(method, {}) | settings
-    training = {k: v for k, v in asdict(preset).items() if k != "methods"}
-    config = {
-        "benchmark": benchmark,
-        "method": method,
-        "seed": seed,
-        "training": training,
-        "settings": own,
-    }
-    name = {"benchmark": benchmark, "method": method, "seed": seed}
-    folder = None if out is None else run_folder(out, config)
-    finished = None if folder is None else read_outcome(folder)
-    if finished is not None:
-        return name | finished
-    outcome = learn(
-        benchmark,
-        method,
-        preset,
-        seed=seed,
-        data_root=data_root,
-        settings=own,
-        on_experience=on_experience,
-    )
-    if folder is not None:
-        write_run(folder, config, outcome)
-    return name | outcome.summary
+    folder = None if out is None else run_folder(out, job.config)
+    summary = None if folder is None else read_outcome(folder)
+    if summary is None:
+        outcome = learn(
+            job.benchmark,
+            job.method,
+            job.preset,
+            seed=job.seed,
+            settings=job.settings,
+            data_root=data_root,
+            on_experience=on_experience,
+        )
+        if folder is not None:
+            write_run(folder, job.config, outcome)
+        summary = outcome.summary
+    return {"benchmark": job.benchmark, "method": job.method, "seed": job.seed} | summary
 
 
 def table(rows: list[Row]) -> Table:

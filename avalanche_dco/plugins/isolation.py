@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from avalanche_dco.model_state import modes_kept, random_state_kept
+
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
 
@@ -48,17 +50,15 @@ def _attributes_kept(strategy: SupervisedTemplate) -> Iterator[None]:
 
 @contextmanager
 def _model_kept(model: torch.nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     # Gradients are replaced within, never written to: the old tensors may be kept by reference.
     for parameter, _ in gradients:
         parameter.grad = None
     try:
-        yield
+        with modes_kept(model):
+            yield
     finally:
-        for module, training in modes:
-            module.training = training
         with torch.no_grad():
             for buffer, value in buffers:
                 buffer.copy_(value)
@@ -85,13 +85,8 @@ def _fresh_optimizer_state(optimizer: torch.optim.Optimizer) -> Iterator[None]:
 @contextmanager
 def _own_randomness() -> Iterator[None]:
     seed = int(torch.randint(2**31, (), device="cpu"))
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng():
+    with random_state_kept():
         torch.manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed)
-        try:
-            yield
-        finally:
-            random.setstate(python_state)
-            np.random.set_state(numpy_state)
+        yield
