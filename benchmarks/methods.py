@@ -18,7 +18,7 @@ from avalanche.training.plugins import GEMPlugin, SupervisedPlugin
 from avalanche.training.supervised import Cumulative, JointTraining, Naive
 from avalanche.training.templates import SupervisedTemplate
 
-from avalanche_dco import DCO, DCOComp, DCOCompPlugin, DCOPlugin
+from avalanche_dco import DCO, GPM, DCOComp, DCOCompPlugin, DCOPlugin
 from avalanche_dco.baselines import (
     AGEMPlugin,
     EWCPlugin,
@@ -28,7 +28,6 @@ from avalanche_dco.baselines import (
     SynapticIntelligencePlugin,
 )
 from avalanche_dco.errors import SettingError
-from avalanche_dco.gpm_strategy import GPM
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
 
 Setting = Mapping[str, Any]

@@ -14,8 +14,8 @@ from avalanche.training.plugins import SupervisedPlugin
 from torch import Tensor, nn
 from torch.nn import functional
 
+from avalanche_dco import GPM
 from avalanche_dco.errors import ModelError, SettingError
-from avalanche_dco.gpm_strategy import GPM
 from avalanche_dco.gradient_projection import as_matrix
 from avalanche_dco.plugins.gpm import GPMPlugin
 from benchmarks.digits import permuted_digits, split_digits

@@ -1,4 +1,4 @@
-"""Ready-made strategies: Avalanche's template with one plugin of this package."""
+"""DCO-COMP as a ready-made strategy."""
 
 from __future__ import annotations
 
@@ -15,100 +15,7 @@ from torch.optim import Optimizer
 
 from avalanche_dco.compression import Start
 from avalanche_dco.plugins.base import GradientSource, ParameterFilter
-from avalanche_dco.plugins.dco import DCOPlugin
 from avalanche_dco.plugins.dco_comp import DCOCompPlugin
-
-
-class DCO(SupervisedTemplate):
-    """Direction-Constrained Optimization strategy.
-
-    See :class:`avalanche_dco.DCOPlugin` for details. This strategy does not use task identities.
-    """
-
-    def __init__(
-        self,
-        *,
-        model: Module,
-        optimizer: Optimizer,
-        criterion: Any = CrossEntropyLoss(),  # noqa: B008 (stateless, as in Avalanche's own)
-        k: int = 1000,
-        dco_lambda: float = 100.0,
-        gamma_1: float = 0.0,
-        gamma_2: float = 0.1,
-        push_epochs: int = 10,
-        averaged_points: int = 16,
-        theta: float = 0.2,
-        gradients_per_update: int = 128,
-        tau: int = 2,
-        rho: float = 100.0,
-        autoencoder_lr: float = 1e-2,
-        autoencoder_updates: int = 200,
-        autoencoder_tolerance: float | None = None,
-        trajectory_lr: float = 1e-3,
-        max_penalty_grad_norm: float | None = 20.0,
-        gradient_source: GradientSource = "criterion",
-        parameter_filter: ParameterFilter | None = None,
-        train_mb_size: int = 1,
-        train_epochs: int = 1,
-        eval_mb_size: int | None = None,
-        device: str | torch.device = "cpu",
-        plugins: Sequence[SupervisedPlugin] | None = None,
-        evaluator: EvaluationPlugin | Callable[[], EvaluationPlugin] = default_evaluator,
-        eval_every: int = -1,
-        **base_kwargs: Any,
-    ):
-        """Init.
-
-        :param model: The model.
-        :param optimizer: The optimizer to use.
-        :param criterion: The loss criterion to use.
-        :param k: number of directions to learn per experience; for this and all the settings up
-            to ``parameter_filter`` see :class:`avalanche_dco.DCOPlugin`.
-        :param train_mb_size: The train minibatch size. Defaults to 1.
-        :param train_epochs: The number of training epochs. Defaults to 1.
-        :param eval_mb_size: The eval minibatch size. Defaults to 1.
-        :param device: The device to use. Defaults to cpu.
-        :param plugins: Plugins to be added. Defaults to None.
-        :param evaluator: (optional) instance of EvaluationPlugin for logging and metric
-            computations.
-        :param eval_every: the frequency of the calls to `eval` inside the training loop. -1
-            disables the evaluation. 0 means `eval` is called only at the end of the learning
-            experience, after the push into the cone.
-        :param base_kwargs: any additional :class:`~avalanche.training.BaseTemplate` constructor
-            arguments.
-        """
-        dco = DCOPlugin(
-            k,
-            dco_lambda=dco_lambda,
-            gamma_1=gamma_1,
-            gamma_2=gamma_2,
-            push_epochs=push_epochs,
-            averaged_points=averaged_points,
-            theta=theta,
-            gradients_per_update=gradients_per_update,
-            tau=tau,
-            rho=rho,
-            autoencoder_lr=autoencoder_lr,
-            autoencoder_updates=autoencoder_updates,
-            autoencoder_tolerance=autoencoder_tolerance,
-            trajectory_lr=trajectory_lr,
-            max_penalty_grad_norm=max_penalty_grad_norm,
-            gradient_source=gradient_source,
-            parameter_filter=parameter_filter,
-        )
-        super().__init__(
-            model=model,
-            optimizer=optimizer,
-            criterion=criterion,
-            train_mb_size=train_mb_size,
-            train_epochs=train_epochs,
-            eval_mb_size=eval_mb_size,
-            device=device,
-            plugins=[*(plugins or []), dco],
-            evaluator=evaluator,
-            eval_every=eval_every,
-            **base_kwargs,
-        )
 
 
 class DCOComp(SupervisedTemplate):
