@@ -13,6 +13,7 @@ from avalanche_dco.errors import DCOError
 
 COMMANDS = {
     "run": "benchmarks.run",
+    "tables": "benchmarks.tables",
     "core-speed": "benchmarks.core_speed",
     "landscape": "benchmarks.landscape",
     "landscape-speed": "benchmarks.landscape_speed",

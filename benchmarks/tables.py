@@ -1,0 +1,158 @@
+"""Write the tables in README.md and docs/ anew from the results that are kept.
+
+A table stands between two comments, of which the first says what it shows:
+
+  <!-- table: errors split-mnist permuted-mnist -->   runs below benchmarks/results, by benchmark
+  <!-- table: core-speed -->                          benchmarks/results/core_speed.json
+  <!-- end of table -->
+
+With --check nothing is written; the exit status tells whether all tables are up to date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from avalanche_dco.errors import SettingError
+
+_REPOSITORY = Path(__file__).resolve().parent.parent
+_RESULTS = _REPOSITORY / "benchmarks" / "results"
+_TABLE = re.compile(r"(<!-- table: (?P<what>.+?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument("--check", action="store_true", help="write nothing, only compare")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write, or compare."""
+    stale = [page for page in pages() if renewed(page.read_text()) != page.read_text()]
+    for page in stale:
+        name = page.relative_to(_REPOSITORY)
+        if args.check:
+            print(f"{name}: a table differs from the results; run: python -m benchmarks tables")
+        else:
+            page.write_text(renewed(page.read_text()))
+            print(f"{name}: written")
+    return 1 if stale and args.check else 0
+
+
+def pages() -> list[Path]:
+    """The pages that may have tables."""
+    return [_REPOSITORY / "README.md", *sorted((_REPOSITORY / "docs").rglob("*.md"))]
+
+
+def renewed(text: str) -> str:
+    """A page's text with every table made from the results."""
+    return _TABLE.sub(lambda m: m[1] + make_table(m["what"].split()) + m[3], text)
+
+
+def make_table(what: list[str], results: Path = _RESULTS) -> str:
+    """A table as Markdown.
+
+    :param what: what it shows: ``errors`` and names of benchmarks, or ``core-speed``.
+    :param results: folder with the results.
+    """
+    kind, *names = what
+    if kind == "errors":
+        return _markdown(_errors(results, names))
+    if kind == "core-speed":
+        return _markdown(_core_speed(json.loads((results / "core_speed.json").read_text())))
+    raise SettingError(f"there is no table '{kind}'; write 'errors BENCHMARK ...' or 'core-speed'.")
+
+
+def _errors(results: Path, names: list[str]) -> list[dict[str, str]]:
+    runs = pd.DataFrame(
+        _run_of(path) for path in sorted(results.glob("*/*/outcome.json")) if _has_config(path)
+    )
+    rows: list[dict[str, str]] = []
+    for name in names:
+        mine = runs[runs["benchmark"] == name]
+        for (method, lr, settings), group in mine.groupby(["method", "lr", "settings"], sort=False):
+            rows.append(
+                {
+                    "benchmark": name,
+                    "method": f"{method} ({settings})" if settings else str(method),
+                    "lr": f"{lr:g}",
+                    "seeds": str(len(group)),
+                    **{
+                        title: _mean_and_spread(group[key])
+                        for title, key in (
+                            ("average error %", "average"),
+                            ("FWI %", "fwi"),
+                            ("BWT %", "bwt"),
+                        )
+                    },
+                    "kept MB": f"{group['memory_bytes'].mean() / 1e6:.1f}",
+                    "peak MB": f"{group['peak_megabytes'].max():.0f}",
+                }
+            )
+    return rows
+
+
+def _has_config(outcome: Path) -> bool:
+    return (outcome.parent / "config.json").exists()
+
+
+def _run_of(path: Path) -> dict[str, Any]:
+    config = json.loads((path.parent / "config.json").read_text())
+    settings = ", ".join(f"{k}={v}" for k, v in config["settings"].items() if k in _SHOWN)
+    return {
+        "benchmark": config["benchmark"],
+        "method": config["method"],
+        "seed": config["seed"],
+        "lr": config["training"]["lr"],
+        "settings": settings,
+        **json.loads(path.read_text()),
+    }
+
+
+_SHOWN = ("k", "gradients_per_update", "ewc_lambda", "threshold")
+
+
+def _mean_and_spread(values: pd.Series) -> str:
+    mean = f"{values.mean():.2f}"
+    return mean if len(values) == 1 else f"{mean} ± {values.std():.2f}"
+
+
+def _core_speed(figures: dict[str, Any]) -> list[dict[str, str]]:
+    def row(what: str, value: str) -> dict[str, str]:
+        return {"what": what, "measured": value}
+
+    return [
+        row(
+            "rate of a 2048 x 2048 single-precision product",
+            f"{figures['sgemm_gflops']:.0f} GFlop/s",
+        ),
+        row("one autoencoder update", f"{figures['update_seconds']:.2f} s"),
+        row("its rate, as a share of the product's", f"{figures['update_share_of_sgemm']:.2f}"),
+        *(
+            row(
+                f"times faster than autograd through {form}",
+                f"{figures[f'speedup_over_{key}']:.1f}",
+            )
+            for key, form in (
+                ("convolutions", "the supplement's convolutions"),
+                ("matrices", "the matrices of Section 4.2"),
+                ("diagonals", "a form with diagonals only"),
+            )
+        ),
+        row(
+            f"penalty of {figures['tasks']} past tasks with its gradient",
+            f"{1000 * figures['penalty_seconds']:.1f} ms",
+        ),
+        row("over its two matrix products", f"{figures['penalty_over_products']:.2f}"),
+    ]
+
+
+def _markdown(rows: list[dict[str, str]]) -> str:
+    titles = list(rows[0])
+    lines = [titles, ["---"] * len(titles), *(list(row.values()) for row in rows)]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
