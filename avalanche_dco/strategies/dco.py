@@ -13,7 +13,11 @@ from avalanche.training.templates import SupervisedTemplate
 from torch.nn import CrossEntropyLoss, Module
 from torch.optim import Optimizer
 
-from avalanche_dco.plugins.base import GradientSource, ParameterFilter
+from avalanche_dco.plugins.base import (
+    DirectionConstrainedPlugin,
+    GradientSource,
+    ParameterFilter,
+)
 from avalanche_dco.plugins.dco import DCOPlugin
 
 
@@ -75,7 +79,7 @@ class DCO(SupervisedTemplate):
         :param base_kwargs: any additional :class:`~avalanche.training.BaseTemplate` constructor
             arguments.
         """
-        dco = DCOPlugin(
+        dco = self._make_plugin(
             k,
             dco_lambda=dco_lambda,
             gamma_1=gamma_1,
@@ -107,3 +111,6 @@ class DCO(SupervisedTemplate):
             eval_every=eval_every,
             **base_kwargs,
         )
+
+    def _make_plugin(self, k: int, **settings: Any) -> DirectionConstrainedPlugin:
+        return DCOPlugin(k, **settings)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-from avalanche.core import SupervisedPlugin
-from avalanche.training.plugins import EvaluationPlugin
-from avalanche.training.plugins.evaluation import default_evaluator
-from avalanche.training.templates import SupervisedTemplate
-from torch.nn import CrossEntropyLoss, Module
-from torch.optim import Optimizer
-
 from avalanche_dco.compression import Start
-from avalanche_dco.plugins.base import GradientSource, ParameterFilter
+from avalanche_dco.plugins.base import DirectionConstrainedPlugin
 from avalanche_dco.plugins.dco_comp import DCOCompPlugin
+from avalanche_dco.strategies.dco import DCO
 
 
-class DCOComp(SupervisedTemplate):
+class DCOComp(DCO):
     """Compressed Direction-Constrained Optimization strategy (DCO-COMP).
 
     See :class:`avalanche_dco.DCOCompPlugin` for details. This strategy does not use task
@@ -28,92 +20,27 @@ class DCOComp(SupervisedTemplate):
     def __init__(
         self,
         *,
-        model: Module,
-        optimizer: Optimizer,
-        criterion: Any = CrossEntropyLoss(),  # noqa: B008 (stateless, as in Avalanche's own)
         k: int = 1000,
         new_task_k: int | None = None,
         compression_updates: int = 50,
         compression_lr: float = 2e-2,
         compression_start: Start = "previous",
-        dco_lambda: float = 100.0,
-        gamma_1: float = 0.0,
-        gamma_2: float = 0.1,
-        push_epochs: int = 10,
-        averaged_points: int = 16,
-        theta: float = 0.2,
-        gradients_per_update: int = 128,
-        tau: int = 2,
-        rho: float = 100.0,
-        autoencoder_lr: float = 1e-2,
-        autoencoder_updates: int = 200,
-        autoencoder_tolerance: float | None = None,
-        trajectory_lr: float = 1e-3,
-        max_penalty_grad_norm: float | None = 20.0,
-        gradient_source: GradientSource = "criterion",
-        parameter_filter: ParameterFilter | None = None,
-        train_mb_size: int = 1,
-        train_epochs: int = 1,
-        eval_mb_size: int | None = None,
-        device: str | torch.device = "cpu",
-        plugins: Sequence[SupervisedPlugin] | None = None,
-        evaluator: EvaluationPlugin | Callable[[], EvaluationPlugin] = default_evaluator,
-        eval_every: int = -1,
-        **base_kwargs: Any,
+        **dco_kwargs: Any,
     ):
         """Init.
 
-        :param model: The model.
-        :param optimizer: The optimizer to use.
-        :param criterion: The loss criterion to use.
-        :param k: number of directions to keep for all experiences together; for this and all the
-            settings up to ``parameter_filter`` see :class:`avalanche_dco.DCOCompPlugin`.
-        :param train_mb_size: The train minibatch size. Defaults to 1.
-        :param train_epochs: The number of training epochs. Defaults to 1.
-        :param eval_mb_size: The eval minibatch size. Defaults to 1.
-        :param device: The device to use. Defaults to cpu.
-        :param plugins: Plugins to be added. Defaults to None.
-        :param evaluator: (optional) instance of EvaluationPlugin for logging and metric
-            computations.
-        :param eval_every: the frequency of the calls to `eval` inside the training loop. -1
-            disables the evaluation. 0 means `eval` is called only at the end of the learning
-            experience, after the push into the cone.
-        :param base_kwargs: any additional :class:`~avalanche.training.BaseTemplate` constructor
-            arguments.
+        :param k: number of directions to keep for all experiences together; for this and the
+            following settings see :class:`avalanche_dco.DCOCompPlugin`.
+        :param dco_kwargs: model, optimizer and all other arguments of
+            :class:`avalanche_dco.DCO`.
         """
-        dco = DCOCompPlugin(
-            k,
-            new_task_k=new_task_k,
-            compression_updates=compression_updates,
-            compression_lr=compression_lr,
-            compression_start=compression_start,
-            dco_lambda=dco_lambda,
-            gamma_1=gamma_1,
-            gamma_2=gamma_2,
-            push_epochs=push_epochs,
-            averaged_points=averaged_points,
-            theta=theta,
-            gradients_per_update=gradients_per_update,
-            tau=tau,
-            rho=rho,
-            autoencoder_lr=autoencoder_lr,
-            autoencoder_updates=autoencoder_updates,
-            autoencoder_tolerance=autoencoder_tolerance,
-            trajectory_lr=trajectory_lr,
-            max_penalty_grad_norm=max_penalty_grad_norm,
-            gradient_source=gradient_source,
-            parameter_filter=parameter_filter,
-        )
-        super().__init__(
-            model=model,
-            optimizer=optimizer,
-            criterion=criterion,
-            train_mb_size=train_mb_size,
-            train_epochs=train_epochs,
-            eval_mb_size=eval_mb_size,
-            device=device,
-            plugins=[*(plugins or []), dco],
-            evaluator=evaluator,
-            eval_every=eval_every,
-            **base_kwargs,
-        )
+        self._compression: dict[str, Any] = {
+            "new_task_k": new_task_k,
+            "compression_updates": compression_updates,
+            "compression_lr": compression_lr,
+            "compression_start": compression_start,
+        }
+        super().__init__(k=k, **dco_kwargs)
+
+    def _make_plugin(self, k: int, **settings: Any) -> DirectionConstrainedPlugin:
+        return DCOCompPlugin(k, **self._compression, **settings)

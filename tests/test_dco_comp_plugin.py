@@ -1,0 +1,136 @@
+"""What DCO-COMP adds to DCO: constant memory and constant time per step."""
+
+import pytest
+import torch
+from avalanche.models import IncrementalClassifier
+from avalanche.training.plugins import EvaluationPlugin
+from torch import nn
+
+from avalanche_dco import DCOComp, DCOCompPlugin
+from avalanche_dco.errors import SettingError
+from avalanche_dco.models import MLP
+from benchmarks.digits import permuted_digits
+from tests.learning import QUICK, blobs, error_on, naive, small_mlp, split_blobs, train, weights_of
+
+COMP = QUICK | {"compression_updates": 3}
+
+
+def trained(plugins):
+    torch.manual_seed(0)
+    model = small_mlp()
+    train(model, blobs(), plugins)
+    return weights_of(model)
+
+
+def test_differs_from_naive_and_is_the_same_for_the_same_seed():
+    first = trained([DCOCompPlugin(**COMP)])
+    assert not torch.allclose(first, trained([]))
+    assert torch.equal(first, trained([DCOCompPlugin(**COMP)]))
+
+
+def test_forgets_less_than_naive_on_permuted_digits():
+    benchmark, errors = permuted_digits(2), {}
+    settings = {"gradients_per_update": 8, "autoencoder_updates": 60, "push_epochs": 2}
+    for name, plugins in {"naive": [], "comp": [DCOCompPlugin(k=128, **settings)]}.items():
+        torch.manual_seed(0)
+        model = MLP(64, hidden_size=32)
+        train(
+            model,
+            benchmark,
+            plugins,
+            train_epochs=8,
+            train_mb_size=32,
+            optimizer=lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9),
+        )
+        errors[name] = [error_on(model, e) for e in benchmark.test_stream]
+    assert errors["comp"][0] < 0.8 * errors["naive"][0]
+    assert errors["comp"][1] < 0.15
+
+
+def test_memory_and_penalty_do_not_grow_with_the_experiences():
+    plugin = DCOCompPlugin(**(COMP | {"k": 24}))
+    assert plugin.memory_bytes == 0
+    strategy = naive(small_mlp(), [plugin], train_epochs=1)
+    per_column = (8 + 6) + (8 + 1) + (3 + 8) + (3 + 1)
+    for number, experience in enumerate(blobs(6).train_stream, start=1):
+        strategy.train(experience)
+        own = 24 // (2 * number)
+        columns = 12 + number * own
+        assert plugin.penalty.directions.k == columns <= 24
+        targets = number * (12 + own)
+        assert plugin.memory_bytes == 4 * (columns * (per_column + 2) + targets)
+        assert plugin.memory_bytes <= 4 * 24 * (per_column + 2 + number)
+
+
+def test_shared_directions_count_once_per_experience():
+    plugin = DCOCompPlugin(**COMP)
+    train(small_mlp(), blobs(3), [plugin])
+    assert plugin.penalty.weights[: plugin.k // 2].tolist() == [3.0] * (plugin.k // 2)
+    assert set(plugin.penalty.weights[plugin.k // 2 :].tolist()) == {1.0}
+
+
+def test_penalty_and_compression_error_are_reported():
+    strategy = train(small_mlp(), blobs(), [DCOCompPlugin(**COMP)])
+    metrics = strategy.evaluator.get_all_metrics()
+    name = "DCO_CompressionError/train_phase/train_stream/Task000/Exp001"
+    assert metrics[name][0] == [0, 1, 2]
+    (penalties,) = (v for n, (_, v) in metrics.items() if n.startswith("DCO_Penalty"))
+    assert all(value > 0 for value in penalties)
+
+
+def test_growing_head():
+    class Growing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Linear(6, 5)
+            self.head = IncrementalClassifier(5, initial_out_features=2)
+
+        def forward(self, x):
+            return self.head(self.body(x).relu())
+
+    plugin = DCOCompPlugin(**COMP)
+    train(Growing(), split_blobs(3), [plugin])
+    assert plugin.penalty.directions.factors["head.classifier.weight"].shape == (6, 5)
+
+
+def test_filter_and_switch_off():
+    plugin = DCOCompPlugin(**COMP, parameter_filter=lambda name, p: p.ndim > 1)
+    train(small_mlp(), blobs(), [plugin])
+    assert plugin.penalty.directions.factors.keys() == {"0.weight", "2.weight"}
+    off = DCOCompPlugin(dco_lambda=0.0, push_epochs=0, autoencoder_updates=0)
+    assert torch.equal(trained([off]), trained([]))
+
+
+def test_strategy_equals_naive_with_the_plugin():
+    torch.manual_seed(0)
+    model = small_mlp()
+    torch.manual_seed(11)
+    strategy = DCOComp(
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+        train_mb_size=16,
+        train_epochs=2,
+        evaluator=EvaluationPlugin(loggers=[]),
+        **COMP,
+    )
+    for experience in blobs().train_stream:
+        strategy.train(experience)
+    assert torch.equal(weights_of(model), trained([DCOCompPlugin(**COMP)]))
+    with pytest.raises(TypeError, match="kk"):
+        DCOComp(model=model, optimizer=strategy.optimizer, kk=3)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("k", 1),
+        ("new_task_k", 0),
+        ("compression_updates", 0),
+        ("compression_lr", 0.0),
+        ("compression_start", "zero"),
+        ("theta", -1),
+    ],
+)
+def test_argument_out_of_range_is_refused_at_once(argument, value):
+    with pytest.raises(SettingError, match=rf"^{argument}=.* must be "):
+        DCOCompPlugin(**{argument: value})
