@@ -14,6 +14,7 @@ from avalanche_dco.errors import DCOError
 COMMANDS = {
     "run": "benchmarks.run",
     "core-speed": "benchmarks.core_speed",
+    "capacity": "benchmarks.capacity",
 }
 
 

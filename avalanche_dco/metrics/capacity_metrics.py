@@ -163,7 +163,5 @@ def _gradients(strategy: Any, batches: int) -> Iterator[Weights]:
     for batch in itertools.islice(stream, count):
         gradients = criterion_gradients(strategy, batch, parameters)
         yield {
-            name: part
-            for name, part in zip(parameters, gradients, strict=True)
-            if part is not None
+            name: part for name, part in zip(parameters, gradients, strict=True) if part is not None
         }
