@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -11,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from avalanche_dco.plots import PALETTE, plot_capacity
 
 _NAMES = {"dco": "DCO", "naive": "Naive"}
-_LOOKS = {
+_LOOKS: dict[tuple[str, str], dict[str, Any]] = {
     ("dco", "new"): {"color": PALETTE[0], "marker": "o"},
     ("naive", "new"): {"color": PALETTE[1], "marker": "s"},
     ("dco", "average"): {"color": PALETTE[0], "marker": "o", "linestyle": "--", "mfc": "white"},

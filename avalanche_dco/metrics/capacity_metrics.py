@@ -71,7 +71,10 @@ class Capacity(_DirectionMetric):
         self.reset()
         penalty = _plugin_of(strategy, self).penalty
         self._span = None if penalty is None else DirectionSpan(penalty.directions)
-        return self._measured(strategy, "CapacityStart") if self.start else None
+        value = self._measured(strategy, "CapacityStart") if self.start else None
+        if not self.end:
+            self._span = None
+        return value
 
     def after_training_exp(self, strategy: Any) -> MetricValue | None:
         value = self._measured(strategy, "CapacityEnd") if self.end else None
