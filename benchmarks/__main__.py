@@ -14,6 +14,7 @@ from avalanche_dco.errors import DCOError
 COMMANDS = {
     "run": "benchmarks.run",
     "tables": "benchmarks.tables",
+    "capacity": "benchmarks.capacity",
     "core-speed": "benchmarks.core_speed",
     "landscape": "benchmarks.landscape",
     "landscape-speed": "benchmarks.landscape_speed",

@@ -18,6 +18,7 @@ from avalanche_dco.cone import TrajectoryEnds, push
 from avalanche_dco.directions import Directions, Weights
 from avalanche_dco.errors import GradientError, ModelError, SettingError
 from avalanche_dco.penalty import Penalty
+from avalanche_dco.plugins.gradients import criterion_gradients, logit_gradients, trainable
 from avalanche_dco.plugins.isolation import isolated
 from avalanche_dco.plugins.reporting import progress_bar, publish
 from avalanche_dco.plugins.sampling import BatchStream
@@ -169,7 +170,7 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
         if self.penalty is not None:
             self._follow(dict(strategy.model.named_parameters()))
         if self.gamma_1:
-            self._x_0 = _snapshot(_trainable(strategy.model))
+            self._x_0 = _snapshot(trainable(strategy.model))
 
     def before_backward(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """L_i = L_ce + lambda sum_j ||ENC^j(x - x_j*)||^2, Eq. (main_obj)."""
@@ -185,7 +186,7 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
     def after_update(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """X <- x - gamma_1 (x - x_0)."""
         if self.gamma_1:
-            for name, parameter in _trainable(strategy.model).items():
+            for name, parameter in trainable(strategy.model).items():
                 if name in self._x_0:
                     parameter.lerp_(self._x_0[name], self.gamma_1)
 
@@ -203,7 +204,7 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
         self._x_0 = {}
         if self.push_epochs == 0 and self.autoencoder_updates == 0:
             return
-        parameters = _trainable(strategy.model)
+        parameters = trainable(strategy.model)
         before = _snapshot(parameters)
         try:
             self._refuse_broken(parameters, "After training")
@@ -236,14 +237,14 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
 
         :return: x_i*; the model is left where the trajectory ended.
         """
-        parameters = _trainable(strategy.model)
+        parameters = trainable(strategy.model)
         if length == 0:
             return _snapshot(parameters)
         ends = TrajectoryEnds(length, self.averaged_points)
         for batch in progress_bar(
             strategy, itertools.islice(stream, length), length, "DCO: push into the cone"
         ):
-            gradients = _criterion_gradients(strategy, batch, parameters)
+            gradients = criterion_gradients(strategy, batch, parameters)
             for parameter, gradient in zip(parameters.values(), gradients, strict=True):
                 parameter.grad = gradient
             strategy.optimizer.step()
@@ -310,12 +311,12 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
         :param constrained: the parameters whose gradients are yielded.
         :param reached: receives the names of parameters that had a gradient at least once.
         """
-        parameters = _trainable(strategy.model)
+        parameters = trainable(strategy.model)
         samples: Iterator[list[Tensor | None]]
         none = {name: torch.zeros_like(parameter) for name, parameter in constrained.items()}
         if self.gradient_source == "logits":
             _assign(parameters, x_star)
-            samples = (_logit_gradients(strategy, batch, parameters) for batch in stream)
+            samples = (logit_gradients(strategy, batch, parameters) for batch in stream)
         else:
             samples = self._trajectory(strategy, stream, parameters, x_star)
         for gradients in samples:
@@ -335,7 +336,7 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
         while True:
             pending: list[list[Tensor | None]] = []
             for batch in itertools.islice(stream, self.gradients_per_update):
-                pending.append(_criterion_gradients(strategy, batch, parameters))
+                pending.append(criterion_gradients(strategy, batch, parameters))
                 yield pending[-1]
                 if len(pending) == self.tau:
                     _descend(parameters, pending, self.trajectory_lr)
@@ -356,8 +357,8 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
 
     def _constrained(self, strategy: SupervisedTemplate) -> dict[str, Parameter]:
         """The parameters that directions are learned for."""
-        trainable = _trainable(strategy.model)
-        if not trainable:
+        candidates = trainable(strategy.model)
+        if not candidates:
             raise ModelError(
                 "The model has no trainable parameters (requires_grad is False for all of them, or "
                 "there are none), so there is nothing to constrain. Unfreeze some, or train "
@@ -365,13 +366,13 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
             )
         chosen = {
             name: parameter
-            for name, parameter in trainable.items()
+            for name, parameter in candidates.items()
             if self.parameter_filter is None or self.parameter_filter(name, parameter)
         }
         if not chosen:
             raise ModelError(
                 "parameter_filter accepts none of the model's trainable parameters "
-                f"({', '.join(trainable)}), so there is nothing to constrain. Let it return True "
+                f"({', '.join(candidates)}), so there is nothing to constrain. Let it return True "
                 "for those that are to be constrained."
             )
         return chosen
@@ -384,10 +385,6 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
                 f"{when}, the weights of {', '.join(broken)} are infinite or not a number: a "
                 "gradient was. Look for invalid inputs or lower the learning rate."
             )
-
-
-def _trainable(model: torch.nn.Module) -> dict[str, Parameter]:
-    return {name: p for name, p in model.named_parameters() if p.requires_grad and p.numel()}
 
 
 def _snapshot(parameters: dict[str, Parameter]) -> dict[str, Tensor]:
@@ -408,40 +405,3 @@ def _descend(
         for parameter, part in zip(parameters.values(), gradient, strict=True):
             if part is not None:
                 parameter.sub_(part, alpha=lr)
-
-
-def _forward(strategy: SupervisedTemplate, batch: Any) -> Any:
-    """The strategy's own forward pass, so that whatever a subclass makes of it holds here too."""
-    strategy.mbatch = batch
-    strategy._unpack_minibatch()
-    strategy.mb_output = strategy.forward()
-    return strategy.mb_output
-
-
-def _criterion_gradients(
-    strategy: SupervisedTemplate, batch: Any, parameters: dict[str, Parameter]
-) -> list[Tensor | None]:
-    """Gradient of the plain criterion, without the penalty."""
-    _forward(strategy, batch)
-    loss = strategy.criterion()
-    return list(torch.autograd.grad(loss, list(parameters.values()), allow_unused=True))
-
-
-def _logit_gradients(
-    strategy: SupervisedTemplate, batch: Any, parameters: dict[str, Parameter]
-) -> list[Tensor | None]:
-    """Gradient of the outputs with random weights r ~ N(0, I).
-
-    Over r, the outer products of these gradients average to J^T J, the Gauss-Newton matrix of a
-    squared loss on the outputs. Unlike the criterion's gradients, they do not vanish as the
-    criterion does.
-    """
-    outputs = _forward(strategy, batch)
-    return list(
-        torch.autograd.grad(
-            outputs,
-            list(parameters.values()),
-            grad_outputs=torch.randn_like(outputs),
-            allow_unused=True,
-        )
-    )

@@ -1,0 +1,170 @@
+"""How much room the network has left, and what the plugin keeps, as Avalanche metrics."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from avalanche.evaluation.metric_definitions import PluginMetric
+from avalanche.evaluation.metric_results import MetricValue
+from avalanche.evaluation.metric_utils import get_metric_name
+
+from ..capacity import DirectionSpan, mean_share
+from ..directions import Weights
+from ..errors import SettingError
+from ..plugins.base import DirectionConstrainedPlugin
+from ..plugins.gradients import criterion_gradients, trainable
+from ..plugins.isolation import isolated
+from ..plugins.sampling import BatchStream
+from ..plugins.settings import check_count
+
+
+class _DirectionMetric(PluginMetric):
+    """Knows the plugin whose directions are measured."""
+
+    def before_training(self, strategy: Any) -> None:
+        _plugin_of(strategy, self)
+
+    @staticmethod
+    def _value(strategy: Any, metric: str, value: float) -> MetricValue:
+        name = get_metric_name(metric, strategy, add_experience=True, add_task=True)
+        return MetricValue(metric, name, value, strategy.clock.train_iterations)
+
+
+class Capacity(_DirectionMetric):
+    """Share of the gradients' energy in the span of earlier experiences' directions.
+
+    ``CapacityStart`` is measured before the first training step of an experience,
+    ``CapacityEnd`` after its training, at the weights x* that it leaves behind. Both look at the
+    directions that were there when the experience began, never at its own, and at gradients of
+    the criterion alone, in the mode (dropout, batch normalisation) in which the model is trained.
+    Measuring changes nothing: neither the strategy nor any random generator.
+
+    :param start: emit ``CapacityStart``.
+    :param end: emit ``CapacityEnd``.
+    :param batches: mini-batches of the experience, of the size used for training, over which the
+        share is averaged. They are drawn at random, no sample twice; there are fewer if the
+        experience has fewer.
+    """
+
+    def __init__(self, *, start: bool = True, end: bool = True, batches: int = 16) -> None:
+        super().__init__()
+        check_count("batches", batches, at_least=1, meaning="the mini-batches that are averaged")
+        self.start = start
+        self.end = end
+        self.batches = batches
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the latest shares."""
+        self._shares: dict[str, float] = {}
+        # Lives for one experience.
+        self._span: DirectionSpan | None = None
+
+    def result(self) -> dict[str, float]:
+        """The shares of the latest experience, by the metric's name."""
+        return dict(self._shares)
+
+    def before_training_exp(self, strategy: Any) -> MetricValue | None:
+        self.reset()
+        penalty = _plugin_of(strategy, self).penalty
+        self._span = None if penalty is None else DirectionSpan(penalty.directions)
+        value = self._measured(strategy, "CapacityStart") if self.start else None
+        if not self.end:
+            self._span = None
+        return value
+
+    def after_training_exp(self, strategy: Any) -> MetricValue | None:
+        value = self._measured(strategy, "CapacityEnd") if self.end else None
+        self._span = None
+        return value
+
+    def _measured(self, strategy: Any, metric: str) -> MetricValue:
+        # The number that isolated() draws must not show outside either.
+        with torch.random.fork_rng(), isolated(strategy):
+            share = mean_share(self._span, _gradients(strategy, self.batches))
+        self._shares[metric] = share
+        return self._value(strategy, metric, share)
+
+    def __str__(self) -> str:
+        return "Capacity"
+
+
+class DirectionMemory(_DirectionMetric):
+    """Bytes that the plugin keeps between experiences, after each of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the latest number."""
+        self._bytes: int | None = None
+
+    def result(self) -> int | None:
+        """The bytes kept after the latest experience; None before the first."""
+        return self._bytes
+
+    def after_training_exp(self, strategy: Any) -> MetricValue:
+        self._bytes = _plugin_of(strategy, self).memory_bytes
+        return self._value(strategy, str(self), self._bytes)
+
+    def __str__(self) -> str:
+        return "DirectionMemory"
+
+
+def capacity_metrics(
+    *, start: bool = True, end: bool = True, memory: bool = True, batches: int = 16
+) -> list[PluginMetric]:
+    """The capacity meter for an evaluator: ``EvaluationPlugin(capacity_metrics(), loggers=...)``.
+
+    The strategy must have a plugin whose directions can be measured, DCO's or DCO-COMP's.
+
+    :param start: emit the gradients' share in the prohibited directions when training starts.
+    :param end: emit it when training has ended.
+    :param memory: emit the bytes that the plugin keeps.
+    :param batches: mini-batches over which the share is averaged; see :class:`Capacity`.
+    :return: the metrics.
+    """
+    metrics: list[PluginMetric] = []
+    if start or end:
+        metrics.append(Capacity(start=start, end=end, batches=batches))
+    if memory:
+        metrics.append(DirectionMemory())
+    return metrics
+
+
+def _plugin_of(strategy: Any, metric: PluginMetric) -> DirectionConstrainedPlugin:
+    found = [p for p in strategy.plugins if isinstance(p, DirectionConstrainedPlugin)]
+    if not found:
+        raise SettingError(
+            f"The metric {metric} measures prohibited directions, but the strategy has no plugin "
+            "that collects any. Give it one, plugins=[DCOPlugin()] or plugins=[DCOCompPlugin()], "
+            "or leave capacity_metrics() out of its evaluator."
+        )
+    if len(found) > 1:
+        names = ", ".join(type(plugin).__name__ for plugin in found)
+        raise SettingError(
+            f"The metric {metric} measures the directions of one plugin, but the strategy has "
+            f"{len(found)} that collect some ({names}), and it is not said whose are meant. Keep "
+            "one of them; note that DCO(...) and DCOComp(...) bring their own."
+        )
+    return found[0]
+
+
+def _gradients(strategy: Any, batches: int) -> Iterator[Weights]:
+    """Gradients of the criterion on random mini-batches of the experience, no sample twice."""
+    dataset = strategy.experience.dataset
+    size = min(strategy.train_mb_size, len(dataset))
+    count = min(batches, len(dataset) // size)
+    # Only these samples are fetched: a stream over the whole data set would read all of it.
+    chosen = torch.randperm(len(dataset), device="cpu")[: count * size]
+    stream = BatchStream(dataset.subset(chosen.tolist()), size)
+    parameters = trainable(strategy.model)
+    for batch in itertools.islice(stream, count):
+        gradients = criterion_gradients(strategy, batch, parameters)
+        yield {
+            name: part for name, part in zip(parameters, gradients, strict=True) if part is not None
+        }

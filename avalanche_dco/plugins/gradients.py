@@ -1,0 +1,54 @@
+"""Gradients of a strategy's model, by the strategy's own forward pass and criterion."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+if TYPE_CHECKING:
+    from avalanche.training.templates import SupervisedTemplate
+
+
+def trainable(model: torch.nn.Module) -> dict[str, Parameter]:
+    """The parameters that can move, by name."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad and p.numel()}
+
+
+def _forward(strategy: SupervisedTemplate, batch: Any) -> Any:
+    """The strategy's own forward pass, so that whatever a subclass makes of it holds here too."""
+    strategy.mbatch = batch
+    strategy._unpack_minibatch()
+    strategy.mb_output = strategy.forward()
+    return strategy.mb_output
+
+
+def criterion_gradients(
+    strategy: SupervisedTemplate, batch: Any, parameters: dict[str, Parameter]
+) -> list[Tensor | None]:
+    """Gradient of the plain criterion, without the penalty."""
+    _forward(strategy, batch)
+    loss = strategy.criterion()
+    return list(torch.autograd.grad(loss, list(parameters.values()), allow_unused=True))
+
+
+def logit_gradients(
+    strategy: SupervisedTemplate, batch: Any, parameters: dict[str, Parameter]
+) -> list[Tensor | None]:
+    """Gradient of the outputs with random weights r ~ N(0, I).
+
+    Over r, the outer products of these gradients average to J^T J, the Gauss-Newton matrix of a
+    squared loss on the outputs. Unlike the criterion's gradients, they do not vanish as the
+    criterion does.
+    """
+    outputs = _forward(strategy, batch)
+    return list(
+        torch.autograd.grad(
+            outputs,
+            list(parameters.values()),
+            grad_outputs=torch.randn_like(outputs),
+            allow_unused=True,
+        )
+    )
