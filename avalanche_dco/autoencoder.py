@@ -21,7 +21,7 @@ is ever held. The loss is homogeneous in G, so that the paper's normalisation of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -51,6 +51,7 @@ class DirectionAutoencoder:
 
     @torch.no_grad()
     def _start_batch(self) -> None:
+        self._unit: Tensor | None = None
         self._codes: list[Tensor] = []
         self._energies: list[Tensor] = []
         self._S = torch.stack([layer.start_batch() for layer in self._layers]).sum(0)
@@ -61,7 +62,9 @@ class DirectionAutoencoder:
 
         :param gradient: one tensor per parameter of the directions.
         """
-        parts = [layer.encode(gradient[layer.name]) for layer in self._layers]
+        if self._unit is None:
+            self._unit = _unit_of(gradient[layer.name] for layer in self._layers)
+        parts = [layer.encode(gradient[layer.name], self._unit) for layer in self._layers]
         codes, energies = (torch.stack(part) for part in zip(*parts, strict=True))
         code = codes.sum(0)
         y = 2 * code - self._S @ code
@@ -70,16 +73,16 @@ class DirectionAutoencoder:
         self._codes.append(code)
         self._energies.append(energies)
 
-    def _refuse(self, energies: Tensor) -> None:
+    def _refuse_gradient(self, energies: Tensor) -> None:
         broken = [
             repr(layer.name)
             for layer, energy in zip(self._layers, energies, strict=True)
             if not torch.isfinite(energy)
         ]
         raise GradientError(
-            f"The gradient of {', '.join(broken)} is infinite or not a number, or its square "
-            "overflows. No direction can be learned from it. Look for invalid inputs, a learning "
-            "rate that is too high, or a criterion that divides by zero."
+            f"The gradient of {', '.join(broken)} is infinite or not a number, so that no "
+            "direction can be learned from it. Look for invalid inputs, a learning rate that is "
+            "too high, or a criterion that divides by zero."
         )
 
     @torch.no_grad()
@@ -94,13 +97,18 @@ class DirectionAutoencoder:
         energies = torch.stack(self._energies).sum(0)  # one per parameter
         # Looked at once per batch: a look at each gradient would make a GPU wait for it.
         if not torch.isfinite(energies).all():
-            self._refuse(energies)
+            self._refuse_gradient(energies)
         energy = energies.sum()
         if energy == 0:
             self._start_batch()
             return 0.0
         SC = self._S @ C
         error = 1 - (2 * (C * C).sum() - (C * SC).sum()) / energy
+        if not torch.isfinite(error):
+            raise GradientError(
+                "The autoencoder that learns the directions has diverged: its reconstruction "
+                "error is infinite or not a number. Use a smaller autoencoder_lr."
+            )
         CC = C @ C.T
         scale = self.rho / energy
         for layer in self._layers:
@@ -108,6 +116,11 @@ class DirectionAutoencoder:
         self._optimizer.step()
         self._start_batch()
         return float(error)
+
+    def release(self) -> None:
+        """Drop the gradients: the directions alone are kept."""
+        for layer in self._layers:
+            layer.U.grad = layer.V.grad = None
 
 
 class _Layer:
@@ -129,9 +142,12 @@ class _Layer:
         self._UU, self._VV = self.U.T @ self.U, self.V.T @ self.V
         return self._UU * self._VV
 
-    def encode(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """The layer's share of the code and of the energy; keeps G V for :meth:`accumulate`."""
-        self._G = self._factors.matrix(gradient)
+    def encode(self, gradient: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
+        """The layer's share of the code and of the energy; keeps G V for :meth:`accumulate`.
+
+        :param unit: what to measure the gradient in.
+        """
+        self._G = self._factors.matrix(gradient) / unit
         torch.mm(self._G, self.V, out=self._GV)
         code = torch.mul(self._GV, self.U, out=self._scratch).sum(0)
         return code, self._G.square().sum()
@@ -146,6 +162,16 @@ class _Layer:
         """Add the terms in C C^T and scale: dU and dV are complete."""
         self._dU.addmm_(self.U, CC * self._VV).mul_(2 * scale)
         self._dV.addmm_(self.V, CC * self._UU).mul_(2 * scale)
+
+
+def _unit_of(gradient: Iterable[Tensor]) -> Tensor:
+    """The largest entry, 1 if all are zero.
+
+    The loss is homogeneous in the gradients, so that any unit will do for all of a batch. Without
+    one, squares of the small gradients of a task that is learned to perfection would underflow.
+    """
+    largest = torch.stack([part.detach().abs().max() for part in gradient]).max()
+    return torch.where(largest > 0, largest, torch.ones_like(largest))
 
 
 def has_stopped_improving(errors: list[float], tolerance: float, window: int) -> bool:
@@ -200,4 +226,5 @@ def fit_directions(
             on_update(errors[-1])
         if tolerance is not None and has_stopped_improving(errors, tolerance, window):
             break
+    autoencoder.release()
     return errors

@@ -10,8 +10,9 @@ them are fitted together to the directions :math:`W^j` that the tasks had before
 
 With all columns side by side, B = (shared, own_1, ..., own_i), every C_j and S_j is a block of
 ``B^T W`` or ``B^T B``, and these are sums over parameters of products of small matrices
-(:meth:`Directions.cross`). Neither the gradients nor anything of size k x d is needed, and the
-cost does not grow with the number of tasks but for the blocks.
+(:meth:`Directions.cross`). Neither the gradients nor anything of size k x d is needed. The products
+over parameters cost the same after any number of tasks; only the
+small blocks, one per task, add up.
 
 **Targets.** The penalty of task j needs :math:`t_j = B_j^T x_j^*`, but x_j* is not kept; known are
 its codes under the old directions, :math:`W_j^T x_j^*`. Of all weights with these codes, the ones

@@ -74,10 +74,25 @@ def push(first: Sequence[Tensor], last: Sequence[Tensor], theta: float) -> list[
     :param first: x_1, one tensor per parameter.
     :param last: x_2, likewise.
     :param theta: length of the step; beyond ``||x_1 - x_2||`` it extrapolates.
-    :return: x*; x_1 itself where the two do not differ, as then there is no direction.
+    :return: x*; x_1 itself where :func:`has_direction` says that there is none.
     """
     difference = [a - b for a, b in zip(first, last, strict=True)]
-    norm = math.hypot(*(torch.linalg.vector_norm(delta).item() for delta in difference))
-    if norm == 0:
+    norm = _norm(difference)
+    if not has_direction(first, last):
         return list(first)
     return [a - delta * (theta / norm) for a, delta in zip(first, difference, strict=True)]
+
+
+def has_direction(first: Sequence[Tensor], last: Sequence[Tensor]) -> bool:
+    """Whether x_1 and x_2 differ by more than rounding.
+
+    They do not where the learning rate is next to nothing, as at the end of many schedules. A step
+    of length theta along rounding noise would then lead anywhere.
+    """
+    rounding = max(torch.finfo(tensor.dtype).eps for tensor in first)
+    difference = [a - b for a, b in zip(first, last, strict=True)]
+    return _norm(difference) > 10 * rounding * _norm(first)
+
+
+def _norm(tensors: Sequence[Tensor]) -> float:
+    return math.hypot(*(torch.linalg.vector_norm(tensor).item() for tensor in tensors))

@@ -56,8 +56,15 @@ class Factors:
         """The parameter (or its gradient) as r x c matrix, a view where that is possible."""
         return tensor.detach().reshape(matrix_shape(self.shape)).to(self.U.dtype)
 
-    def grown(self, name: str, shape: torch.Size) -> Factors:
-        """The same directions for a parameter that has grown; what is new has no part in them."""
+    def following(self, name: str, parameter: Tensor) -> Factors:
+        """The same directions for a parameter that has grown or gone to another device.
+
+        What is new has no part in them.
+        """
+        shape = parameter.shape
+        if parameter.device != self.U.device:
+            moved = (self.U.to(parameter.device), self.V.to(parameter.device))
+            return Factors(*moved, self.shape, self.start).following(name, parameter)
         if shape == self.shape:
             return self
         if len(shape) != len(self.shape) or any(
@@ -172,9 +179,10 @@ class Directions:
     def cross(self, other: Directions) -> Tensor:
         """W^T W' = sum_l (U_l^T U'_l) * (V_l^T V'_l), k x k', differentiable in the factors."""
         products = self._zeros((self.k, other.k))
-        for name in self.factors.keys() & other.factors.keys():
-            a, b = self.factors[name], other.factors[name]
-            products[a.columns, b.columns] += (a.U.T @ b.U) * (a.V.T @ b.V)
+        for name, a in self.factors.items():  # in this order always: sums depend on it
+            if name in other.factors:
+                b = other.factors[name]
+                products[a.columns, b.columns] += (a.U.T @ b.U) * (a.V.T @ b.V)
         return products
 
     def gram(self) -> Tensor:
@@ -211,8 +219,8 @@ class Directions:
             },
         )
 
-    def grown_to(self, x: Weights) -> Directions:
-        """The same directions for parameters that may have grown since.
+    def following(self, x: Weights) -> Directions:
+        """The same directions for parameters that may have grown or moved to another device.
 
         :param x: the model's parameters as they are now.
         """
@@ -225,5 +233,5 @@ class Directions:
                 "parameter_filter."
             )
         return Directions(
-            self.k, {name: f.grown(name, x[name].shape) for name, f in self.factors.items()}
+            self.k, {name: f.following(name, x[name]) for name, f in self.factors.items()}
         )

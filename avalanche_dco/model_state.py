@@ -30,7 +30,7 @@ def random_state_kept() -> Iterator[None]:
     """Rewind the generators of Python, NumPy and torch (every device) to where they were."""
     python_state, numpy_state = random.getstate(), np.random.get_state()
     try:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             yield
     finally:
         random.setstate(python_state)

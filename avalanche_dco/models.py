@@ -129,4 +129,6 @@ class TaskMasked(MultiTaskModule):
         """
         tasks = torch.as_tensor(task_labels, device=self.task_of_class.device)
         foreign = self.task_of_class != tasks.reshape(-1, 1)
-        return self.network(x).masked_fill(foreign, self.MASKED)
+        outputs = self.network(x)
+        low = max(self.MASKED, torch.finfo(outputs.dtype).min / 2)  # half precision ends at 65504
+        return outputs.masked_fill(foreign, low)

@@ -59,9 +59,11 @@ class Penalty:
             self.constant + other.constant,
         )
 
-    def grown_to(self, x: Mapping[str, Tensor]) -> Penalty:
-        """The same penalty for parameters that may have grown; see :class:`Directions`."""
-        return Penalty(self.directions.grown_to(x), self.targets, self.weights, self.constant)
+    def following(self, x: Mapping[str, Tensor]) -> Penalty:
+        """The same penalty for parameters that may have grown or moved to another device."""
+        directions = self.directions.following(x)
+        device = next(iter(directions.factors.values())).U.device
+        return Penalty(directions, self.targets.to(device), self.weights.to(device), self.constant)
 
     def __call__(
         self, x: Mapping[str, Tensor], strength: float, max_grad_norm: float | None = None

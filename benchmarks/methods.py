@@ -65,11 +65,10 @@ class Method:
         for values in product(*self.grid.values()):
             yield dict(zip(self.grid, values, strict=True))
 
-    def make(self, setting: Setting, **arguments: Any) -> SupervisedTemplate:
-        """Construct the strategy.
+    def check(self, setting: Setting) -> None:
+        """Raise unless the method has these settings, and all that it needs are among them.
 
-        :param setting: values of the tuned arguments, such as one of :meth:`settings`.
-        :param arguments: the strategy's own: model, optimizer, train_epochs, plugins, ...
+        :param setting: values by name.
         """
         known = self.grid.keys() | self.fixed.keys() | self.others
         unknown = setting.keys() - known
@@ -83,6 +82,14 @@ class Method:
                 f"{self.name} needs a value for {sorted(needed)}; "
                 f"its grid has {', '.join(f'{name} {self.grid[name]}' for name in sorted(needed))}."
             )
+
+    def make(self, setting: Setting, **arguments: Any) -> SupervisedTemplate:
+        """Construct the strategy.
+
+        :param setting: values of the tuned arguments, such as one of :meth:`settings`.
+        :param arguments: the strategy's own: model, optimizer, train_epochs, plugins, ...
+        """
+        self.check(setting)
         return self.constructor(**{**self.fixed, **setting}, **arguments)
 
     def train(

@@ -55,12 +55,20 @@ def read_outcome(folder: Path) -> dict[str, float] | None:
 def surroundings() -> dict[str, Any]:
     """Command, versions and machine: what one needs to run it again."""
     return {
-        "command": shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),
+        "command": _command(),
         "python": platform.python_version(),
         "versions": {package: version(package) for package in _PACKAGES},
         "git_commit": _git_commit(),
         "threads": os.environ.get("OMP_NUM_THREADS", str(os.cpu_count())),
     }
+
+
+def _command() -> str:
+    """The command line, without this machine's path to the package."""
+    program = Path(sys.argv[0])
+    if program.name == "__main__.py":
+        return shlex.join(["python", "-m", program.parent.name, *sys.argv[1:]])
+    return shlex.join(["python", program.name, *sys.argv[1:]])
 
 
 def _git_commit() -> str | None:

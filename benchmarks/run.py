@@ -23,7 +23,7 @@ from rich.table import Table
 
 from avalanche_dco.errors import SettingError
 from benchmarks.learning import OnExperience, learn
-from benchmarks.methods import METHODS
+from benchmarks.methods import METHODS, get_method
 from benchmarks.presets import PRESETS, Preset
 from benchmarks.records import read_outcome, run_folder, write_run
 from benchmarks.tasks import TASKS, missing_files
@@ -81,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
         for seed in args.seeds
         for method in args.methods
     ]
+    for job in jobs:  # all of them before the first, which may take hours
+        get_method(job.method).check(job.settings)
     rows = run_all(jobs, args.out, args.data_root)
     Console().print(table(rows))
     return 0
@@ -92,6 +94,9 @@ def _trained_by(preset: Preset, changes: dict[str, Any]) -> Preset:
         raise SettingError(
             f"--training has no {sorted(unknown)}; it has {sorted(preset.training)}."
         )
+    for name, value in changes.items():
+        if not isinstance(value, int | float) or value < 0:
+            raise SettingError(f"--training {name}={value} must be a number, 0 or more.")
     return replace(preset, **changes)
 
 

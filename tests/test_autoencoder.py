@@ -75,17 +75,36 @@ def test_several_updates_equal_adam_on_the_explicit_loss():
         torch.testing.assert_close(fast.factors[name].U, f.U.detach(), rtol=1e-9, atol=1e-9)
 
 
-@given(seeds, st.floats(1e-6, 1e6))
-def test_the_scale_of_the_gradients_does_not_matter(seed, scale):
-    shape = {"w": (3, 4)}
-    one, other = directions(shape, 2, seed), directions(shape, 2, seed)
-    errors = []
-    for d, factor in ((one, 1.0), (other, scale)):
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e-6, 1e6, 1e15, 1e30])
+def test_the_scale_of_the_gradients_does_not_matter_even_in_single_precision(scale):
+    """A task learned to perfection has gradients whose squares are beyond single precision."""
+    shape = {"w": (3, 4), "b": (3,)}
+    factors, errors = [], []
+    for factor in (1.0, scale):
+        torch.manual_seed(0)
+        d = Directions.random({name: torch.zeros(size) for name, size in shape.items()}, 4)
         autoencoder = DirectionAutoencoder(d)
-        autoencoder.observe({"w": weights(shape, seed + 1)["w"] * factor})
+        for seed in range(3):
+            gradient = {name: t.float() * factor for name, t in weights(shape, seed).items()}
+            autoencoder.observe(gradient)
         errors.append(autoencoder.update())
-    assert errors[0] == pytest.approx(errors[1], rel=1e-9)
-    torch.testing.assert_close(one.factors["w"].U, other.factors["w"].U)
+        factors.append(d.factors["w"].U)
+    assert errors[0] == pytest.approx(errors[1], rel=1e-4)
+    torch.testing.assert_close(*factors)
+
+
+def test_divergence_is_told():
+    d = directions({"w": (3, 4)}, 2, 0)
+    gradient = weights({"w": (3, 4)}, 1)
+    with pytest.raises(GradientError, match=r"diverged.*autoencoder_lr"):
+        fit_directions(d, itertools.repeat(gradient), updates=50, gradients_per_update=1, lr=1e200)
+
+
+def test_nothing_but_the_directions_is_kept():
+    d = directions({"w": (3, 4)}, 2, 0)
+    gradient = weights({"w": (3, 4)}, 1)
+    fit_directions(d, itertools.repeat(gradient), updates=1, gradients_per_update=1)
+    assert all(t.grad is None for f in d.factors.values() for t in (f.U, f.V))
 
 
 def test_fit_finds_the_subspace_the_gradients_lie_in():
@@ -128,7 +147,7 @@ def test_zero_gradients_are_reconstructed_exactly_and_change_nothing():
     assert torch.equal(d.factors["w"].U, before.factors["w"].U)
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e200])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_broken_gradient_is_refused_by_name(bad):
     shape = {"fine": (3, 4), "broken": (2, 2)}
     d = directions(shape, 2, 0)

@@ -29,7 +29,7 @@ def test_run_prints_a_table_and_keeps_every_run(tmp_path, capsys):
         outcome = json.loads((folder / "outcome.json").read_text())
         assert config["training"]["epochs"] == 1
         assert config["versions"]["torch"]
-        assert config["command"].startswith("python -m benchmarks")
+        assert config["command"].startswith("python ")
         assert outcome["average"] == pytest.approx(outcome["fwi"] + outcome["bwt"], abs=1e-3)
         rows = (folder / "errors.csv").read_text().splitlines()
         assert rows[0] == "after_experience,experience,error_percent"
@@ -84,11 +84,23 @@ def test_settings_reach_the_method(tmp_path):
             ["--benchmark", "split-digits", "--methods", "naive", "--training", "momentum=0"],
             r"--training has no \['momentum'\]",
         ),
+        (
+            ["--benchmark", "split-digits", "--methods", "naive", "--training", "lr=fast"],
+            r"lr=fast must be a number",
+        ),
     ],
 )
 def test_what_cannot_run_is_said_in_one_line(tmp_path, capsys, arguments, message):
     assert run(tmp_path, *arguments) == 2
     assert re.search(message, capsys.readouterr().err)
+    assert not list(tmp_path.iterdir())
+
+
+def test_settings_of_all_methods_are_checked_before_the_first_runs(tmp_path, capsys):
+    arguments = ["--benchmark", "split-digits", "--methods", "dco", "naive", "--set", "k=3"]
+    assert run(tmp_path, *arguments) == 2
+    assert "naive has no setting" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_setting_without_a_value_is_refused(tmp_path, capsys):

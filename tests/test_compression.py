@@ -92,7 +92,7 @@ def unit(of):
     )
 
 
-def test_starting_from_the_previous_compression_helps():
+def test_the_previous_compression_is_nearer_to_begin_with():
     shape = {"w": (8, 6), "b": (8,)}
     first, _ = compress(None, unit(directions(shape, 6, 0)), weights(shape, 9), k=24, updates=100)
     news = unit(directions(shape, 6, 1))

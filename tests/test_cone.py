@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from avalanche_dco.cone import TrajectoryEnds, push
+from avalanche_dco.cone import TrajectoryEnds, has_direction, push
 
 
 def trajectory(length):
@@ -54,6 +54,10 @@ def test_push_moves_by_theta_towards_the_end(theta):
     assert (moved - flat1).norm().item() == pytest.approx(theta, abs=1e-9)
 
 
-def test_push_without_a_direction_stays():
+@pytest.mark.parametrize("noise", [0.0, 1e-7])
+def test_push_along_nothing_but_rounding_stays(noise):
     x = [torch.ones(3), torch.ones(2, 2)]
-    assert all(torch.equal(a, b) for a, b in zip(push(x, x, 2.0), x, strict=True))
+    y = [tensor + noise for tensor in x]
+    assert not has_direction(x, y)
+    assert all(torch.equal(a, b) for a, b in zip(push(x, y, 2.0), x, strict=True))
+    assert has_direction(x, [tensor + 1e-3 for tensor in x])

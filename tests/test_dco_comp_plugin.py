@@ -1,5 +1,9 @@
 """What DCO-COMP adds to DCO: constant memory and constant time per step."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from avalanche.models import IncrementalClassifier
@@ -91,6 +95,44 @@ def test_growing_head():
     plugin = DCOCompPlugin(**COMP)
     train(Growing(), split_blobs(3), [plugin])
     assert plugin.penalty.directions.factors["head.classifier.weight"].shape == (6, 5)
+
+
+def test_parameter_frozen_since_an_earlier_experience():
+    model, plugin = small_mlp(), DCOCompPlugin(**COMP)
+    strategy = naive(model, [plugin])
+    first, second = blobs().train_stream
+    strategy.train(first)
+    model[0].requires_grad_(False)
+    strategy.train(second)
+    assert "0.weight" in plugin.penalty.directions.factors
+
+
+def test_more_experiences_than_directions_is_told():
+    plugin = DCOCompPlugin(**(COMP | {"k": 4}))
+    with pytest.warns(UserWarning, match=r"k=4 is less than two directions for each of 3"):
+        train(small_mlp(), blobs(3), [plugin])
+
+
+@pytest.mark.parametrize("plugin", ["DCOPlugin", "DCOCompPlugin"])
+def test_same_numbers_in_another_process(plugin):
+    """Whatever order Python's sets have there."""
+    code = (
+        "import torch; from tests.learning import *; import avalanche_dco;"
+        "torch.manual_seed(0); model = small_mlp();"
+        f"train(model, blobs(), [avalanche_dco.{plugin}(**QUICK)]);"
+        "print(weights_of(model).tolist())"
+    )
+    printed = {
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()[-1]
+        for seed in ("1", "2")
+    }
+    assert len(printed) == 1
 
 
 def test_filter_and_switch_off():

@@ -5,6 +5,8 @@ import warnings
 
 import pytest
 import torch
+from avalanche.benchmarks import split_online_stream
+from avalanche.core import SupervisedPlugin
 from avalanche.evaluation.metric_results import MetricValue
 from avalanche.logging import BaseLogger, InteractiveLogger
 from avalanche.training.plugins import EvaluationPlugin
@@ -14,6 +16,8 @@ from avalanche_dco import DCO, DCOPlugin
 from avalanche_dco.cone import push
 from avalanche_dco.errors import GradientError, ModelError, SettingError
 from avalanche_dco.models import MLP
+from avalanche_dco.penalty import Penalty
+from avalanche_dco.plugins import base
 from benchmarks.digits import permuted_digits
 from tests.learning import QUICK, blobs, error_on, naive, small_mlp, stream, train, weights_of
 
@@ -104,11 +108,84 @@ class TestEffect:
             strategy.train(experience)
         assert torch.equal(weights_of(model), trained(**QUICK))
 
+    def test_strategy_hands_every_setting_to_the_plugin_and_puts_it_first(self):
+        settings = {
+            "k": 3,
+            "dco_lambda": 7.0,
+            "gamma_1": 0.01,
+            "gamma_2": 0.2,
+            "push_epochs": 4,
+            "averaged_points": 5,
+            "theta": 0.6,
+            "gradients_per_update": 9,
+            "tau": 3,
+            "rho": 11.0,
+            "autoencoder_lr": 0.012,
+            "autoencoder_updates": 13,
+            "autoencoder_tolerance": 0.14,
+            "trajectory_lr": 0.15,
+            "max_penalty_grad_norm": 16.0,
+            "gradient_source": "logits",
+            "parameter_filter": lambda name, parameter: True,
+        }
+        model, other = small_mlp(), SupervisedPlugin()
+        strategy = DCO(
+            model=model,
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+            plugins=[other],
+            **settings,
+        )
+        assert strategy.plugins[1] is other
+        assert {name: getattr(strategy.plugins[0], name) for name in settings} == settings
+
+    def test_every_setting_of_the_core_is_handed_on(self, monkeypatch):
+        fitted, penalised, sampled = [], [], []
+        fit, call, stream_of = base.fit_directions, Penalty.__call__, base.BatchStream
+
+        def spy_fit(directions, gradients, **settings):
+            fitted.append(settings | {"k": directions.k})
+            return fit(directions, gradients, **settings)
+
+        def spy_call(self, x, strength, max_grad_norm):
+            penalised.append((strength, max_grad_norm))
+            return call(self, x, strength, max_grad_norm)
+
+        def spy_stream(dataset, batch_size, num_workers):
+            sampled.append((batch_size, num_workers))
+            return stream_of(dataset, batch_size, 0)
+
+        monkeypatch.setattr(base, "fit_directions", spy_fit)
+        monkeypatch.setattr(Penalty, "__call__", spy_call)
+        monkeypatch.setattr(base, "BatchStream", spy_stream)
+        plugin = DCOPlugin(
+            **QUICK,
+            autoencoder_lr=0.03,
+            rho=7.0,
+            autoencoder_tolerance=0.9,
+            dco_lambda=3.0,
+            max_penalty_grad_norm=0.5,
+        )
+        strategy = naive(small_mlp(), [plugin])
+        for experience in blobs().train_stream:
+            strategy.train(experience, num_workers=0)
+        plugin.after_training_exp(strategy_after(strategy, blobs(1)), num_workers=3)
+        assert {(s["k"], s["updates"], s["gradients_per_update"]) for s in fitted} == {(8, 5, 4)}
+        assert {(s["lr"], s["rho"], s["tolerance"]) for s in fitted} == {(0.03, 7.0, 0.9)}
+        assert set(penalised) == {(3.0, 0.5)}
+        assert sampled == [(16, 0), (16, 0), (16, 3)]
+
     def test_strategy_takes_keywords_only_and_knows_their_names(self):
         model = small_mlp()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         with pytest.raises(TypeError, match="kk"):
             DCO(model=model, optimizer=optimizer, kk=3)
+
+
+def strategy_after(strategy, benchmark):
+    """The strategy as it is when an experience has just been trained."""
+    strategy.experience = benchmark.train_stream[0]
+    strategy.adapted_dataset = strategy.experience.dataset
+    return strategy
 
 
 class TestStepOne:
@@ -344,6 +421,7 @@ class TestErrors:
             ("theta", -0.2),
             ("gradients_per_update", 0),
             ("tau", 0),
+            ("tau", 129),
             ("rho", 0),
             ("autoencoder_lr", 0.0),
             ("autoencoder_updates", -5),
@@ -368,7 +446,16 @@ class TestErrors:
         with pytest.raises(ModelError, match=r"accepts none.*0\.weight"):
             naive(small_mlp(), [plugin]).train(blobs(1).train_stream[0])
 
-    @pytest.mark.parametrize("broken_from", ["training", "push", "directions"])
+    def test_broken_weights_are_told_after_the_epoch_they_broke_in(self):
+        x = torch.randn(32, 6)
+        x[5, 2] = float("nan")
+        strategy = naive(small_mlp(), [DCOPlugin(**QUICK)], train_epochs=50)
+        _, second = stream([torch.randn(32, 6), x], [torch.arange(32) % 3] * 2).train_stream
+        with pytest.raises(GradientError, match=r"^Experience 1: In training, .*'0\.weight'"):
+            strategy.train(second)
+        assert strategy.clock.train_exp_epochs == 0
+
+    @pytest.mark.parametrize("broken_from", ["push", "directions"])
     def test_gradients_that_are_not_numbers(self, broken_from):
         """The message names experience and parameter; the weights are those of step 1."""
 
@@ -387,10 +474,7 @@ class TestErrors:
         class Saboteur(DCOPlugin):
             def after_training_exp(self, strategy, **kwargs):
                 at_end["weights"] = weights_of(model)
-                if broken_from == "training":
-                    model.head.weight.data[0, 0] = float("nan")
-                    at_end["weights"] = weights_of(model)
-                elif broken_from == "push":
+                if broken_from == "push":
                     model.factor = float("nan")
                 super().after_training_exp(strategy, **kwargs)
 
@@ -435,9 +519,46 @@ class TestErrors:
         x = torch.zeros(32, 6)  # no bias: outputs and all gradients are exactly zero
         plugin = DCOPlugin(**QUICK)
         model = nn.Linear(6, 2, bias=False)
-        with pytest.warns(UserWarning, match=r"Experience 0: the gradients .* are zero"):
+        with pytest.warns(UserWarning, match=r"Experience 0: the gradients are zero"):
             train(model, stream([x], [torch.arange(32) % 2]), [plugin])
         assert plugin.memory_bytes == 0
+
+    def test_learning_rate_of_nothing_is_told_and_leaves_the_weights(self):
+        torch.manual_seed(0)
+        model = small_mlp()
+        before = weights_of(model)
+        with pytest.warns(UserWarning, match=r"do not move in step 2.*LRSchedulerPlugin"):
+            train(
+                model,
+                blobs(1),
+                [DCOPlugin(**QUICK, theta=2.0)],
+                optimizer=lambda p: torch.optim.SGD(p, lr=1e-12),
+            )
+        torch.testing.assert_close(weights_of(model), before)
+
+    def test_plugin_of_another_run_warns(self):
+        plugin = DCOPlugin(**QUICK)
+        train(small_mlp(), blobs(1), [plugin])
+        with pytest.warns(UserWarning, match="Make a new plugin for every run"):
+            train(small_mlp(), blobs(1), [plugin])
+
+    def test_online_stream_is_refused(self):
+        online = split_online_stream(blobs(1).train_stream, experience_size=8)
+        with pytest.raises(ModelError, match="online stream"):
+            naive(small_mlp(), [DCOPlugin(**QUICK)]).train(next(iter(online)))
+
+    def test_logits_of_a_model_with_several_outputs(self):
+        class Several(nn.Linear):
+            def forward(self, x):
+                return super().forward(x), x
+
+        def criterion(outputs, y):
+            return nn.functional.cross_entropy(outputs[0], y)
+
+        strategy = naive(Several(6, 3), [DCOPlugin(**QUICK, gradient_source="logits")])
+        strategy._criterion = criterion
+        with pytest.raises(ModelError, match=r"returns tuple.*gradient_source='criterion'"):
+            strategy.train(blobs(1).train_stream[0])
 
     def test_evaluation_before_the_push_warns_once(self):
         strategy = naive(small_mlp(), [DCOPlugin(**QUICK)], eval_every=1)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from avalanche.models import IncrementalClassifier, MultiHeadClassifier, MultiTaskModule
 from avalanche.training.plugins import LRSchedulerPlugin, ReplayPlugin
+from avalanche.training.supervised import Cumulative
 from torch import nn
 
 from avalanche_dco import DCOPlugin
@@ -102,6 +103,19 @@ def test_any_layer_is_constrained(kind):
     assert value > 0
     assert all(p.grad.abs().sum() > 0 for p in parameters.values())
     assert strategy.eval(blobs(shape=shape).test_stream) is not None
+
+
+def test_sparse_gradients_and_lazy_layers():
+    class Words(Embedded):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(7, 4, sparse=True)
+            self.head = nn.LazyLinear(3)
+
+    plugin = DCOPlugin(**QUICK)
+    model = Words()
+    train(model, blobs(), [plugin], optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
+    assert plugin.penalty.directions.factors.keys() == dict(model.named_parameters()).keys()
 
 
 def test_batch_norm_statistics_are_those_of_training():
@@ -256,6 +270,28 @@ def test_learning_rate_scheduler_beside_it():
     # Two epochs for each of two experiences: the epochs of step 2 do not count.
     assert optimizer.param_groups[0]["lr"] == 0.1 * 0.5**4
     assert scheduler.last_epoch == 4
+
+
+def test_the_cumulative_strategy_gives_the_directions_of_all_its_data():
+    sizes = []
+
+    class Watching(DCOPlugin):
+        def _push_into_cone(self, strategy, stream, length):
+            sizes.append(length)
+            return super()._push_into_cone(strategy, stream, length)
+
+    model = small_mlp()
+    strategy = Cumulative(
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        criterion=nn.CrossEntropyLoss(),
+        train_mb_size=16,
+        plugins=[Watching(**QUICK)],
+        evaluator=None,
+    )
+    for experience in blobs(2).train_stream:
+        strategy.train(experience)
+    assert sizes == [3, 6]
 
 
 def test_replay_beside_it_and_only_the_tasks_own_data_give_its_directions():

@@ -101,6 +101,25 @@ def test_what_follows_does_not_depend_on_how_much_randomness_was_used():
     assert next_number() == next_number(autoencoder_updates=9) == next_number(push_epochs=3)
 
 
+def test_buffers_that_a_module_binds_anew_are_restored():
+    class Moving(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(6, 3)
+            self.register_buffer("mean", torch.zeros(6))
+            self.register_buffer("seen", torch.zeros(0))
+
+        def forward(self, x):
+            self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+            self.seen = torch.cat([self.seen, x.mean()[None]])
+            return self.linear(x - self.mean)
+
+    model, before, after = Moving(), Before(), After()
+    naive(model, [before, DCOPlugin(**QUICK), after]).train(blobs(1).train_stream[0])
+    assert len(before.seen["buffers"][1]) == 6  # two epochs of three batches
+    assert after.seen == before.seen
+
+
 def test_two_experiences_do_not_see_the_same_random_numbers():
     drawn = []
 

@@ -45,6 +45,14 @@ def test_each_task_sees_its_own_outputs():
     assert torch.equal(model(x, 1), model(x, torch.ones(3, dtype=torch.long)))
 
 
+def test_half_precision():
+    model = masked().half()
+    model.adaptation(split_blobs(3).train_stream[0])
+    out = model(torch.randn(2, 6).half(), 0)
+    assert torch.isfinite(out).all()
+    assert (out.argmax(1) < 2).all()
+
+
 def test_masked_outputs_have_no_gradient():
     model, benchmark = masked(), split_blobs(3)
     model.adaptation(benchmark.train_stream[1])

@@ -125,4 +125,4 @@ def test_grown_penalty_keeps_its_value():
     old, new = weights(shape, 5), weights(grown, 6)
     for name in shape:
         new[name][:2] = old[name]
-    torch.testing.assert_close(penalty.grown_to(new)(new, 3.0), penalty(old, 3.0), **EXACT)
+    torch.testing.assert_close(penalty.following(new)(new, 3.0), penalty(old, 3.0), **EXACT)

@@ -6,23 +6,25 @@ import itertools
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from avalanche.benchmarks import OnlineCLExperience
 from avalanche.core import SupervisedPlugin
 from torch import Tensor
 from torch.nn import Parameter
 
 from avalanche_dco.autoencoder import fit_directions
-from avalanche_dco.cone import TrajectoryEnds, push
+from avalanche_dco.cone import TrajectoryEnds, has_direction, push
 from avalanche_dco.directions import Directions, Weights
-from avalanche_dco.errors import GradientError, ModelError, SettingError
+from avalanche_dco.errors import GradientError, ModelError
 from avalanche_dco.penalty import Penalty
 from avalanche_dco.plugins.gradients import criterion_gradients, logit_gradients, trainable
 from avalanche_dco.plugins.isolation import isolated
-from avalanche_dco.plugins.reporting import progress_bar, publish
+from avalanche_dco.plugins.reporting import experience_number, progress_bar, publish
 from avalanche_dco.plugins.sampling import BatchStream
-from avalanche_dco.plugins.settings import check_count, check_number
+from avalanche_dco.plugins.settings import check_direction_settings
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
@@ -59,60 +61,6 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
         parameter_filter: ParameterFilter | None = None,
     ):
         super().__init__()
-        check_count("k", k, at_least=1, meaning="the number of prohibited directions")
-        check_number("dco_lambda", dco_lambda, meaning="the strength of the penalty")
-        check_number("gamma_1", gamma_1, high=1, meaning="the pull towards x_0 in step 1")
-        check_number("gamma_2", gamma_2, high=1, meaning="the pull towards x* in step 3")
-        check_count("push_epochs", push_epochs, at_least=0, meaning="the epochs N of step 2")
-        check_count(
-            "averaged_points", averaged_points, at_least=1, meaning="the C points of each mean"
-        )
-        check_number("theta", theta, meaning="the length of the push into the cone")
-        check_count(
-            "gradients_per_update",
-            gradients_per_update,
-            at_least=1,
-            meaning="the m gradients per autoencoder update",
-        )
-        check_count("tau", tau, at_least=1, meaning="the gradients per move of the model in step 3")
-        check_number("rho", rho, above_low=True, meaning="the factor on the autoencoder's loss")
-        check_number(
-            "autoencoder_lr", autoencoder_lr, above_low=True, meaning="Adam's learning rate"
-        )
-        check_count(
-            "autoencoder_updates",
-            autoencoder_updates,
-            at_least=0,
-            meaning="the number of autoencoder updates (0 for no directions at all)",
-        )
-        if autoencoder_tolerance is not None:
-            check_number(
-                "autoencoder_tolerance",
-                autoencoder_tolerance,
-                high=1,
-                meaning="the relative improvement below which training stops (None for never)",
-            )
-        check_number("trajectory_lr", trajectory_lr, meaning="the model's learning rate in step 3")
-        if max_penalty_grad_norm is not None:
-            check_number(
-                "max_penalty_grad_norm",
-                max_penalty_grad_norm,
-                above_low=True,
-                meaning="the longest gradient the penalty may have (None for any)",
-            )
-        if gradient_source not in ("criterion", "logits"):
-            raise SettingError(
-                f"gradient_source={gradient_source!r} must be 'criterion' (the paper's: gradients "
-                "of the loss along the optimizer's trajectory) or 'logits' (gradients of randomly "
-                "weighted outputs at x*)."
-            )
-        if parameter_filter is not None and not callable(parameter_filter):
-            raise SettingError(
-                f"parameter_filter={parameter_filter!r} must be a function of a parameter's name "
-                "and the parameter that tells whether to constrain it, for example "
-                "lambda name, parameter: not name.startswith('head')."
-            )
-
         self.k = k
         self.dco_lambda = dco_lambda
         self.gamma_1 = gamma_1
@@ -130,6 +78,8 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
         self.max_penalty_grad_norm = max_penalty_grad_norm
         self.gradient_source = gradient_source
         self.parameter_filter = parameter_filter
+
+        check_direction_settings(vars(self))
 
         # Kept between experiences.
         self.penalty: Penalty | None = None
@@ -153,19 +103,31 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
     # ---------------------------------------------------------------- step 1: train the model
 
     def before_training(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
-        """Warn of evaluations that see the model before it is pushed into the cone."""
+        """Warn of what would quietly give other numbers than the user expects."""
+        if self.penalty is not None and strategy.clock.train_exp_counter == 0:
+            warnings.warn(
+                f"This {type(self).__name__} has learned directions already, but the strategy has "
+                "not trained yet: its model will be held to the weights of another run. Make a "
+                "new plugin for every run.",
+                stacklevel=2,
+            )
         if strategy.eval_every >= 1 and self.push_epochs and not self._warned_of_early_evaluation:
             self._warned_of_early_evaluation = True
             warnings.warn(
                 f"eval_every={strategy.eval_every} evaluates during an experience, before DCO has "
                 "pushed the weights into the cone: these errors are not those of the model you "
-                "get. Use eval_every=0 (evaluates once, after the push) or call strategy.eval() "
-                "after each experience.",
+                "get. Use eval_every=0 (evaluates before training and after the push) or call "
+                "strategy.eval() after each experience.",
                 stacklevel=2,
             )
 
     def before_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Follow parameters that have grown; x_0 <- x."""
+        if isinstance(strategy.experience, OnlineCLExperience):
+            raise ModelError(
+                "Experiences of an online stream are slices of a task, and DCO would learn "
+                "directions after each slice. Train on the stream that it was made from."
+            )
         self._constrained(strategy)
         if self.penalty is not None:
             self._follow(dict(strategy.model.named_parameters()))
@@ -184,14 +146,16 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
 
     @torch.no_grad()
     def after_update(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
-        """X <- x - gamma_1 (x - x_0)."""
+        """The pull, x <- x - gamma_1 (x - x_0)."""
         if self.gamma_1:
             for name, parameter in trainable(strategy.model).items():
                 if name in self._x_0:
                     parameter.lerp_(self._x_0[name], self.gamma_1)
 
     def after_training_epoch(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
-        """Report the penalty, averaged over the epoch."""
+        """Report the penalty, averaged over the epoch; refuse to go on with broken weights."""
+        with _naming_experience(strategy):
+            _refuse_broken(trainable(strategy.model), "In training")
         if self._penalties:
             mean = torch.stack(self._penalties).mean().item()
             publish(strategy, "DCO_Penalty", mean, strategy.clock.train_iterations)
@@ -207,10 +171,9 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
         parameters = trainable(strategy.model)
         before = _snapshot(parameters)
         try:
-            self._refuse_broken(parameters, "After training")
-            with isolated(strategy):
+            with _naming_experience(strategy), isolated(strategy):
                 batches = BatchStream(
-                    strategy.experience.dataset,
+                    strategy.adapted_dataset,
                     strategy.train_mb_size,
                     num_workers=kwargs.get("num_workers", 0),
                 )
@@ -219,16 +182,14 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
                     strategy, stream, self.push_epochs * batches.batches_per_epoch
                 )
                 directions = self._learn_directions(strategy, stream, x_star)
-            _assign(parameters, x_star)
-        except BaseException as error:
+        except BaseException:
             # Interrupted or refused: the weights are again those that step 1 ended with.
             _assign(parameters, before)
-            if isinstance(error, GradientError):
-                number = strategy.clock.train_exp_counter
-                raise GradientError(f"Experience {number}: {error}") from error
             raise
+        _assign(parameters, x_star)
         if directions is not None:
-            self._store(strategy, directions, x_star)
+            # Frozen parameters are where they are, but may have a part in older directions.
+            self._store(strategy, directions, dict(strategy.model.named_parameters()) | x_star)
 
     def _push_into_cone(
         self, strategy: SupervisedTemplate, stream: Iterator[Any], length: int
@@ -247,9 +208,17 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
             gradients = criterion_gradients(strategy, batch, parameters)
             for parameter, gradient in zip(parameters.values(), gradients, strict=True):
                 parameter.grad = gradient
-            strategy.optimizer.step()
+            strategy.optimizer_step()
             ends.add(list(parameters.values()))
-        self._refuse_broken(parameters, "In step 2 (push_epochs)")
+        _refuse_broken(parameters, "In step 2 (push_epochs)")
+        if length > 1 and not has_direction(ends.first, ends.last):
+            warnings.warn(
+                "The weights do not move in step 2, so there is no direction to push them in and "
+                "they are left where training ended. The learning rate is next to nothing: if a "
+                "scheduler brings it there, put LRSchedulerPlugin before DCO in the list of "
+                "plugins, with reset_lr=True.",
+                stacklevel=2,
+            )
         return dict(zip(parameters, push(ends.first, ends.last, self.theta), strict=True))
 
     def _learn_directions(
@@ -263,31 +232,30 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
             return None
         constrained = self._constrained(strategy)
         reached: set[str] = set()
-        bar = progress_bar(strategy, None, self.autoencoder_updates, "DCO: learn directions")
-
-        def report(error: float) -> None:
-            bar.update()
-            bar.set_postfix(error=f"{error:.3f}")
-
         directions = Directions.random(constrained, self._k_to_learn)
-        errors = fit_directions(
-            directions,
-            self._gradients(strategy, stream, x_star, constrained, reached),
-            updates=self.autoencoder_updates,
-            gradients_per_update=self.gradients_per_update,
-            lr=self.autoencoder_lr,
-            rho=self.rho,
-            tolerance=self.autoencoder_tolerance,
-            on_update=report,
-        )
-        bar.close()
+        with progress_bar(strategy, None, self.autoencoder_updates, "DCO: learn directions") as bar:
+
+            def report(error: float) -> None:
+                bar.update()
+                bar.set_postfix(error=f"{error:.3f}")
+
+            errors = fit_directions(
+                directions,
+                self._gradients(strategy, stream, x_star, constrained, reached),
+                updates=self.autoencoder_updates,
+                gradients_per_update=self.gradients_per_update,
+                lr=self.autoencoder_lr,
+                rho=self.rho,
+                tolerance=self.autoencoder_tolerance,
+                on_update=report,
+            )
         for update, error in enumerate(errors):
             publish(strategy, "DCO_AutoencoderError", error, update)
         if not any(errors):
             warnings.warn(
-                f"Experience {strategy.clock.train_exp_counter}: the gradients of the criterion "
-                "are zero everywhere, so there are no directions to remember and this experience "
-                "will not be protected. If training had simply converged, use "
+                f"Experience {experience_number(strategy)}: the gradients are zero everywhere, so "
+                "there are no directions to remember and this experience will not be protected. "
+                "If training has converged until the criterion's gradients vanish, use "
                 "gradient_source='logits'.",
                 stacklevel=2,
             )
@@ -321,7 +289,11 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
             samples = self._trajectory(strategy, stream, parameters, x_star)
         for gradients in samples:
             by_name = dict(zip(parameters, gradients, strict=True))
-            found = {name: g for name in constrained if (g := by_name[name]) is not None}
+            found = {
+                name: g.to_dense() if g.is_sparse else g
+                for name in constrained
+                if (g := by_name[name]) is not None
+            }
             reached.update(found)
             yield none | found
 
@@ -334,13 +306,16 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
     ) -> Iterator[list[Tensor | None]]:
         """Gradients while the model moves on by plain SGD and is pulled back to x_i*."""
         while True:
-            pending: list[list[Tensor | None]] = []
-            for batch in itertools.islice(stream, self.gradients_per_update):
-                pending.append(criterion_gradients(strategy, batch, parameters))
-                yield pending[-1]
-                if len(pending) == self.tau:
-                    _descend(parameters, pending, self.trajectory_lr)
-                    pending = []
+            total: dict[str, Tensor] = {}  # the paper's g
+            for j, batch in enumerate(itertools.islice(stream, self.gradients_per_update), 1):
+                gradients = criterion_gradients(strategy, batch, parameters)
+                yield gradients
+                for name, gradient in zip(parameters, gradients, strict=True):
+                    if gradient is not None:
+                        total[name] = gradient if name not in total else total[name] + gradient
+                if j % self.tau == 0:
+                    _descend(parameters, total, self.trajectory_lr)
+                    total = {}
             with torch.no_grad():
                 for name, parameter in parameters.items():
                     parameter.lerp_(x_star[name], self.gamma_2)
@@ -377,14 +352,23 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
             )
         return chosen
 
-    @staticmethod
-    def _refuse_broken(parameters: dict[str, Parameter], when: str) -> None:
-        broken = [repr(name) for name, p in parameters.items() if not torch.isfinite(p).all()]
-        if broken:
-            raise GradientError(
-                f"{when}, the weights of {', '.join(broken)} are infinite or not a number: a "
-                "gradient was. Look for invalid inputs or lower the learning rate."
-            )
+
+def _refuse_broken(parameters: dict[str, Parameter], when: str) -> None:
+    broken = [repr(name) for name, p in parameters.items() if not torch.isfinite(p).all()]
+    if broken:
+        raise GradientError(
+            f"{when}, the weights of {', '.join(broken)} are infinite or not a number: a gradient "
+            "was. Look for invalid inputs or lower the learning rate."
+        )
+
+
+@contextmanager
+def _naming_experience(strategy: SupervisedTemplate) -> Iterator[None]:
+    """Say in which experience a gradient was broken."""
+    try:
+        yield
+    except GradientError as error:
+        raise GradientError(f"Experience {experience_number(strategy)}: {error}") from error
 
 
 def _snapshot(parameters: dict[str, Parameter]) -> dict[str, Tensor]:
@@ -398,10 +382,6 @@ def _assign(parameters: dict[str, Parameter], values: Weights) -> None:
 
 
 @torch.no_grad()
-def _descend(
-    parameters: dict[str, Parameter], gradients: list[list[Tensor | None]], lr: float
-) -> None:
-    for gradient in gradients:
-        for parameter, part in zip(parameters.values(), gradient, strict=True):
-            if part is not None:
-                parameter.sub_(part, alpha=lr)
+def _descend(parameters: dict[str, Parameter], gradient: Weights, lr: float) -> None:
+    for name, part in gradient.items():
+        parameters[name].sub_(part, alpha=lr)

@@ -85,4 +85,4 @@ class DCOPlugin(DirectionConstrainedPlugin):
 
     def _follow(self, parameters: Weights) -> None:
         assert self.penalty is not None
-        self.penalty = self.penalty.grown_to(parameters)
+        self.penalty = self.penalty.following(parameters)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -103,11 +104,21 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
             rho=self.rho,
             start=self.compression_start,
         )
+        if self._tasks.own == 0:
+            warnings.warn(
+                f"k={self.k} is less than two directions for each of {self._tasks.tasks} "
+                "experiences: none has directions of its own any more. Use a larger k.",
+                stacklevel=2,
+            )
         self.penalty = self._tasks.penalty()
         for update, error in enumerate(errors):
             publish(strategy, "DCO_CompressionError", error, update)
 
     def _follow(self, parameters: Weights) -> None:
         assert self._tasks is not None
-        self._tasks = replace(self._tasks, directions=self._tasks.directions.grown_to(parameters))
+        directions = self._tasks.directions.following(parameters)
+        device = next(iter(directions.factors.values())).U.device
+        self._tasks = replace(
+            self._tasks, directions=directions, targets=self._tasks.targets.to(device)
+        )
         self.penalty = self._tasks.penalty()

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from torch.nn.parameter import is_lazy
+
+from avalanche_dco.errors import ModelError
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
@@ -14,7 +17,11 @@ if TYPE_CHECKING:
 
 def trainable(model: torch.nn.Module) -> dict[str, Parameter]:
     """The parameters that can move, by name."""
-    return {name: p for name, p in model.named_parameters() if p.requires_grad and p.numel()}
+    return {
+        name: p
+        for name, p in model.named_parameters()
+        if p.requires_grad and not is_lazy(p) and p.numel()
+    }
 
 
 def _forward(strategy: SupervisedTemplate, batch: Any) -> Any:
@@ -44,6 +51,11 @@ def logit_gradients(
     criterion does.
     """
     outputs = _forward(strategy, batch)
+    if not isinstance(outputs, Tensor):
+        raise ModelError(
+            f"gradient_source='logits' needs a model that returns one tensor, but this one returns "
+            f"{type(outputs).__name__}. Use gradient_source='criterion'."
+        )
     return list(
         torch.autograd.grad(
             outputs,

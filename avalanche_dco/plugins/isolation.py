@@ -50,7 +50,13 @@ def _attributes_kept(strategy: SupervisedTemplate) -> Iterator[None]:
 
 @contextmanager
 def _model_kept(model: torch.nn.Module) -> Iterator[None]:
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    # By module and name: a module may bind a buffer to a new tensor instead of writing to it.
+    buffers = [
+        (module, name, buffer, buffer.detach().clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     # Gradients are replaced within, never written to: the old tensors may be kept by reference.
     for parameter, _ in gradients:
@@ -60,7 +66,8 @@ def _model_kept(model: torch.nn.Module) -> Iterator[None]:
             yield
     finally:
         with torch.no_grad():
-            for buffer, value in buffers:
+            for module, name, buffer, value in buffers:
+                module._buffers[name] = buffer
                 buffer.copy_(value)
         for parameter, gradient in gradients:
             parameter.grad = gradient

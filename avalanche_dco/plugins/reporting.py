@@ -26,6 +26,11 @@ def publish(strategy: SupervisedTemplate, metric: str, value: float, x_plot: int
     strategy.evaluator.publish_metric_value(MetricValue(metric, name, value, x_plot))
 
 
+def experience_number(strategy: SupervisedTemplate) -> int:
+    """The number of the current experience in its stream."""
+    return strategy.experience.logging().current_experience
+
+
 def progress_bar(
     strategy: SupervisedTemplate, iterable: Iterable[Any] | None, total: int, description: str
 ) -> Any:

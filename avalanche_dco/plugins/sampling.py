@@ -94,26 +94,28 @@ def _as_tensors(
 ) -> list[Tensor] | None:
     """All samples stacked, or None where cutting batches from them would not be the same."""
     rng_before = _rng_state()
-    chunks: list[Sequence[Tensor]] = []
+    tensors: list[Tensor] = []
     for start in range(0, size, _CHUNK):
         chunk = collate([dataset[i] for i in range(start, min(start + _CHUNK, size))])
-        if not _is_stack_of_tensors(chunk):
+        if not _is_stack_of_tensors(chunk) or _rng_state() != rng_before:
             return None
-        chunks.append(chunk)
-        if not _alike(chunks[0], chunk) or _bytes_expected(chunk, size) > CACHE_BYTES:
+        if not tensors:
+            if _bytes_expected(chunk, size) > CACHE_BYTES:
+                return None
+            tensors = [part.new_empty(size, *part.shape[1:]) for part in chunk]
+        if not _alike(tensors, chunk):
             return None
-    tensors = [torch.cat(parts) for parts in zip(*chunks, strict=True)]
-    # Transformations that draw random numbers show in a generator's state; those that keep their
-    # own generator show when a sample is fetched again. Fetching samples one by one also shows a
-    # collate function that treats them differently in company (padding, mixing).
-    deterministic = _rng_state() == rng_before and all(
-        all(
-            torch.equal(stacked[i], alone[0])
-            for stacked, alone in zip(tensors, collate([dataset[i]]), strict=True)
-        )
+        for tensor, part in zip(tensors, chunk, strict=True):
+            tensor[start : start + len(part)] = part
+    # Transformations that draw random numbers show in a generator's state, above; those that keep
+    # their own generator show when a sample is fetched again. Fetching samples one by one also
+    # shows a collate function that treats them differently in company (padding, mixing).
+    same = all(
+        torch.equal(stacked[i], alone[0])
         for i in torch.linspace(0, size - 1, min(_CHECKED_SAMPLES, size)).long().tolist()
+        for stacked, alone in zip(tensors, collate([dataset[i]]), strict=True)
     )
-    return tensors if deterministic else None
+    return tensors if same else None
 
 
 def _rng_state() -> tuple[Any, ...]:

@@ -106,7 +106,7 @@ class DCO(SupervisedTemplate):
             train_epochs=train_epochs,
             eval_mb_size=eval_mb_size,
             device=device,
-            plugins=[*(plugins or []), dco],
+            plugins=[dco, *(plugins or [])],  # others that look at the weights see x*
             evaluator=evaluator,
             eval_every=eval_every,
             **base_kwargs,
