@@ -3,7 +3,7 @@
 Examples:
   python -m benchmarks capacity --data permuted-digits --seeds 1 2 3
   python -m benchmarks capacity --data permuted-mnist --data-root ~/data
-  python -m benchmarks capacity --data permuted-digits --seeds 1 2 3 --figures docs/figures/capacity
+  python -m benchmarks capacity --data permuted-digits-narrow --seeds 1 2 3 --figures .
 
 Every run leaves a table of its metrics and a record of how it was made in --out; a run that is
 there already is not repeated. With --figures, the tables of the data are drawn.
@@ -26,17 +26,19 @@ from avalanche.training.plugins import EvaluationPlugin
 from avalanche.training.supervised import Naive
 from rich.console import Console
 from rich.table import Table
+from torch import nn
 
 from avalanche_dco.errors import SettingError
 from avalanche_dco.logging import PandasLogger
 from avalanche_dco.metrics import capacity_metrics, error_metrics
+from avalanche_dco.models import MLP, mlp_256
 from benchmarks.capacity_figures import draw, summary
-from benchmarks.digits import permuted_digits
+from benchmarks.digits import INPUT_SIZE, permuted_digits
 from benchmarks.gpm_mnist import load_mnist, permuted_mnist
 from benchmarks.learning import METHODS
 from benchmarks.presets import PRESETS
 from benchmarks.records import surroundings
-from benchmarks.tasks import TASKS, missing_files
+from benchmarks.tasks import missing_files
 
 RESULTS = Path(__file__).parent / "results" / "capacity"
 _KEPT_METRICS = (
@@ -51,34 +53,49 @@ _KEPT_METRICS = (
 _KEPT_COLUMNS = ["metric", "stream", "experience", "trained", "training_experience", "value"]
 
 
+_DIGITS = {"dco": {"k": 200, "gradients_per_update": 16, "autoencoder_updates": 100}, "naive": {}}
+
+
 @dataclass(frozen=True)
 class Setup:
-    """What is learned, with the training settings of the preset of the same name.
+    """What is learned, by which network and how.
 
+    :param preset: the benchmark whose training settings and files are used.
     :param build: makes the stream from a seed and the folder that holds the data.
+    :param network: makes the network.
     :param methods: settings of the methods; Naive, which has none, shows what the tasks cost a
         network without constraints.
     """
 
+    preset: str
     build: Callable[[int, Path | None], CLScenario]
+    network: Callable[[], nn.Module]
     methods: dict[str, dict[str, Any]]
 
 
 SETUPS = {
     "permuted-mnist": Setup(
+        "permuted-mnist",
         # From tensors, which Avalanche reads several times faster than pictures.
         lambda seed, root: permuted_mnist(*load_mnist(str(root)), seed),
+        mlp_256,
         {
             "dco": {"k": 1000, "gradients_per_update": 16, "autoencoder_updates": 100},
             "naive": {},
         },
     ),
     "permuted-digits": Setup(
+        "permuted-digits",
         lambda seed, root: permuted_digits(20, seed=seed),
-        {
-            "dco": {"k": 200, "gradients_per_update": 16, "autoencoder_updates": 100},
-            "naive": {},
-        },
+        lambda: MLP(INPUT_SIZE, hidden_size=100),
+        _DIGITS,
+    ),
+    # A seventh of the weights, for nearly as many directions as weights in the end.
+    "permuted-digits-narrow": Setup(
+        "permuted-digits",
+        lambda seed, root: permuted_digits(20, seed=seed),
+        lambda: MLP(INPUT_SIZE, hidden_size=30),
+        _DIGITS,
     ),
 }
 
@@ -95,7 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run what is not there yet, print a table of everything asked for."""
-    missing = missing_files(args.data, args.data_root)
+    missing = missing_files(SETUPS[args.data].preset, args.data_root)
     if missing:
         raise SettingError(
             f"--data {args.data} needs files that are not there. Give --data-root a folder that "
@@ -118,10 +135,11 @@ def run(args: argparse.Namespace) -> int:
 
 def measure(data: str, method: str, seed: int, root: Path | None, path: Path) -> None:
     """Learn the stream and write its metrics to ``path``, and how beside it."""
-    setup, preset = SETUPS[data], PRESETS[data]
+    setup = SETUPS[data]
+    preset = PRESETS[setup.preset]
     torch.manual_seed(seed)
     stream = setup.build(seed, root)
-    network = TASKS[data].network()
+    network = setup.network()
     logger = PandasLogger()
     metrics = [error_metrics(matrix=True), capacity_metrics() if method != "naive" else []]
     strategy = Naive(

@@ -2,7 +2,9 @@
 
 import importlib
 import random
+import re
 from io import StringIO
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -378,3 +380,14 @@ def _in_double(benchmark):
 def _without_tasks(benchmark):
     inputs, labels = _in_double(benchmark)
     return stream([x.float() for x in inputs], labels)
+
+
+def test_the_example_in_the_documentation_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = Path(__file__).parent.parent / "docs" / "capacity.md"
+    (example,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    names = {}
+    exec(compile(example, str(page), "exec"), names)
+    shares = names["logger"].to_frame().query("metric == 'CapacityStart'")["value"]
+    assert len(shares) == 3
+    assert (tmp_path / "capacity.png").exists()

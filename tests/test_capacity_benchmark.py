@@ -1,0 +1,70 @@
+"""The capacity command measures, keeps what it measured, and draws it."""
+
+import json
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+from benchmarks import capacity
+from benchmarks.__main__ import main
+from benchmarks.capacity_figures import plot_errors, summary
+from tests.learning import QUICK, blobs, small_mlp
+
+
+@pytest.fixture
+def _tiny(monkeypatch):
+    setup = capacity.Setup(
+        "permuted-digits",
+        lambda seed, root: blobs(3),
+        small_mlp,
+        {"dco": QUICK, "naive": {}},
+    )
+    monkeypatch.setitem(capacity.SETUPS, "tiny", setup)
+
+
+@pytest.mark.usefixtures("_tiny")
+def test_a_run_leaves_a_table_a_record_and_figures_and_is_not_repeated(tmp_path, capsys):
+    command = ["capacity", "--data", "tiny", "--seeds", "1", "2", "--out", str(tmp_path / "out")]
+    assert main([*command, "--figures", str(tmp_path / "figures")]) == 0
+    assert "dco" in capsys.readouterr().out
+    tables = {path.name: path.read_text() for path in (tmp_path / "out").iterdir()}
+    assert set(tables) == {
+        f"tiny-{method}-seed{seed}.{ending}"
+        for method in ("dco", "naive")
+        for seed in (1, 2)
+        for ending in ("csv", "json")
+    }
+    record = json.loads(tables["tiny-dco-seed2.json"])
+    assert record["settings"] == QUICK
+    assert record["weights"] == 6 * 8 + 8 + 8 * 3 + 3
+    assert record["command"] == "python -m benchmarks capacity --data tiny --methods dco --seeds 2"
+    for picture in ("tiny-capacity.png", "tiny-errors.png"):
+        assert Image.open(tmp_path / "figures" / picture).size[0] > 500
+
+    assert main(command) == 0
+    assert {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} == tables
+
+
+@pytest.mark.usefixtures("_tiny")
+def test_the_summary_is_that_of_the_metrics(tmp_path):
+    path = tmp_path / "run.csv"
+    capacity.measure("tiny", "dco", 1, None, path)
+    frame = pd.read_csv(path).assign(method="dco", seed=1)
+    shown = summary(frame).loc["dco"]
+    assert shown.index.tolist() == [1, 2, 3]
+    assert shown["start"].tolist()[0] == 0
+    errors = frame[frame["metric"] == "ErrorMatrix"].pivot_table(
+        index="trained", columns="experience", values="value"
+    )
+    for n in (1, 2, 3):
+        assert shown["new"][n] == pytest.approx(100 * errors.loc[n, n - 1])
+        assert shown["average"][n] == pytest.approx(100 * errors.loc[n, : n - 1].mean())
+    lines = plot_errors(frame).axes[0].lines
+    assert lines[0].get_ydata().tolist() == shown["new"].tolist()
+    assert lines[1].get_ydata().tolist() == shown["average"].tolist()
+
+
+def test_missing_data_are_named(tmp_path, capsys):
+    assert main(["capacity", "--data", "permuted-mnist", "--data-root", str(tmp_path)]) == 2
+    assert "MNIST/raw/train-images-idx3-ubyte" in capsys.readouterr().err
