@@ -23,7 +23,6 @@ import pandas as pd
 import torch
 from avalanche.benchmarks import CLScenario
 from avalanche.training.plugins import EvaluationPlugin
-from avalanche.training.supervised import Naive
 from rich.console import Console
 from rich.table import Table
 from torch import nn
@@ -34,8 +33,8 @@ from avalanche_dco.metrics import capacity_metrics, error_metrics
 from avalanche_dco.models import MLP, mlp_256
 from benchmarks.capacity_figures import draw, summary
 from benchmarks.digits import INPUT_SIZE, permuted_digits
-from benchmarks.gpm_mnist import load_mnist, permuted_mnist
-from benchmarks.learning import METHODS
+from benchmarks.methods import get_method
+from benchmarks.mnist import permuted_mnist
 from benchmarks.presets import PRESETS
 from benchmarks.records import surroundings
 from benchmarks.tasks import missing_files
@@ -77,7 +76,7 @@ SETUPS = {
     "permuted-mnist": Setup(
         "permuted-mnist",
         # From tensors, which Avalanche reads several times faster than pictures.
-        lambda seed, root: permuted_mnist(*load_mnist(str(root)), seed),
+        lambda seed, root: permuted_mnist(root or Path(), seed=seed),
         mlp_256,
         {
             "dco": {"k": 1000, "gradients_per_update": 16, "autoencoder_updates": 100},
@@ -142,7 +141,8 @@ def measure(data: str, method: str, seed: int, root: Path | None, path: Path) ->
     network = setup.network()
     logger = PandasLogger()
     metrics = [error_metrics(matrix=True), capacity_metrics() if method != "naive" else []]
-    strategy = Naive(
+    strategy = get_method(method).make(
+        setup.methods[method],
         model=network,
         optimizer=torch.optim.SGD(
             network.parameters(), lr=preset.lr, momentum=0.9, weight_decay=preset.weight_decay
@@ -151,7 +151,6 @@ def measure(data: str, method: str, seed: int, root: Path | None, path: Path) ->
         train_mb_size=preset.batch_size,
         train_epochs=preset.epochs,
         eval_mb_size=1024,
-        plugins=METHODS[method](**setup.methods[method]),
         evaluator=EvaluationPlugin(*metrics, loggers=[logger]),
     )
     started = time.perf_counter()

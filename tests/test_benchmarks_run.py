@@ -114,7 +114,7 @@ def test_every_benchmark_has_a_preset():
 
 
 def test_demo_shows_three_methods_on_two_benchmarks(monkeypatch, capsys):
-    tiny = {"k": 4, "gradients_per_update": 1, "autoencoder_updates": 1, "push_epochs": 1}
+    tiny = {"k": 4, "gradients_per_update": 2, "autoencoder_updates": 1, "push_epochs": 1}
     quick = Preset(1, 64, 1e-2, 0.0, {"ewc": {"ewc_lambda": 1}, "dco": tiny})
     monkeypatch.setattr(demo, "PRESETS", dict.fromkeys(demo.BENCHMARKS, quick))
     demo.main()
