@@ -1,6 +1,9 @@
 import pytest
 import torch
 
+# Small tensors: more threads only wait for each other, and for whatever else the machine does.
+torch.set_num_threads(1)
+
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
