@@ -14,6 +14,7 @@ from avalanche.benchmarks import OnlineCLExperience
 from avalanche.core import SupervisedPlugin
 from torch import Tensor
 from torch.nn import Parameter
+from torch.nn.parameter import is_lazy
 
 from avalanche_dco.autoencoder import fit_directions
 from avalanche_dco.cone import TrajectoryEnds, has_direction, push
@@ -128,7 +129,8 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
                 "Experiences of an online stream are slices of a task, and DCO would learn "
                 "directions after each slice. Train on the stream that it was made from."
             )
-        self._constrained(strategy)
+        if not any(is_lazy(parameter) for parameter in strategy.model.parameters()):
+            self._constrained(strategy)  # refuses now rather than after training
         if self.penalty is not None:
             self._follow(dict(strategy.model.named_parameters()))
         if self.gamma_1:
