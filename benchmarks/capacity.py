@@ -31,7 +31,7 @@ from avalanche_dco.errors import SettingError
 from avalanche_dco.logging import PandasLogger
 from avalanche_dco.metrics import capacity_metrics, error_metrics
 from avalanche_dco.models import MLP, mlp_256
-from benchmarks.capacity_figures import draw, summary
+from benchmarks.capacity_figures import cost_by_share, draw, summary
 from benchmarks.digits import INPUT_SIZE, permuted_digits
 from benchmarks.methods import get_method
 from benchmarks.mnist import permuted_mnist
@@ -126,7 +126,11 @@ def run(args: argparse.Namespace) -> int:
                 measure(args.data, method, seed, args.data_root, path)
             frames.append(pd.read_csv(path).assign(method=method, seed=seed))
     frame = pd.concat(frames)
-    Console().print(table(frame))
+    console = Console()
+    console.print(table(frame))
+    if set(args.methods) == {"dco", "naive"}:
+        console.print("Error on the new experience, DCO's minus Naive's (%), by CapacityStart:")
+        console.print(cost_by_share(frame).round(2))
     if args.figures is not None:
         draw(frame, args.figures, args.data)
     return 0

@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from avalanche_dco.plots import PALETTE, plot_capacity
 
+_BANDS = [0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.01]
 _NAMES = {"dco": "DCO", "naive": "Naive"}
 _LOOKS: dict[tuple[str, str], dict[str, Any]] = {
     ("dco", "new"): {"color": PALETTE[0], "marker": "o"},
@@ -44,6 +45,31 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
             "BWT": mean("BWTError", 100),
         }
     )
+
+
+def cost_by_share(frame: pd.DataFrame) -> pd.DataFrame:
+    """What a share at the start announces: how much worse than by Naive the task is learned.
+
+    Every experience but the first is compared with the same experience of the same seed.
+
+    :param frame: as in :func:`summary`, of DCO and Naive.
+    :return: by band of ``CapacityStart``: the number of experiences, and DCO's error on the new
+        experience, right after its training, minus Naive's, in %: mean, least and most.
+    """
+    keys = ["seed", "trained"]
+
+    def own_error(method: str) -> pd.Series:
+        rows = frame[frame["method"] == method]
+        own = (rows["metric"] == "ErrorMatrix") & (
+            rows["experience"] == rows["training_experience"]
+        )
+        return 100 * rows[own].set_index(keys)["value"]
+
+    shares = frame.query("method == 'dco' and metric == 'CapacityStart' and trained > 1")
+    start = shares.set_index(keys)["value"]
+    cost = (own_error("dco") - own_error("naive")).reindex(start.index)
+    bands = pd.cut(start, _BANDS, right=False)
+    return cost.groupby(bands, observed=True).agg(["count", "mean", "min", "max"])
 
 
 def draw(frame: pd.DataFrame, folder: Path, name: str) -> None:

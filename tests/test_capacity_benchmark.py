@@ -8,7 +8,7 @@ from PIL import Image
 
 from benchmarks import capacity
 from benchmarks.__main__ import main
-from benchmarks.capacity_figures import plot_errors, summary
+from benchmarks.capacity_figures import cost_by_share, plot_errors, summary
 from tests.learning import QUICK, blobs, small_mlp
 
 
@@ -63,6 +63,30 @@ def test_the_summary_is_that_of_the_metrics(tmp_path):
     lines = plot_errors(frame).axes[0].lines
     assert lines[0].get_ydata().tolist() == shown["new"].tolist()
     assert lines[1].get_ydata().tolist() == shown["average"].tolist()
+
+
+def test_the_cost_is_the_difference_to_naive_by_band_of_the_share():
+    def run(method, seed, errors, shares=()):
+        own = [("ErrorMatrix", n, n - 1, n - 1, e) for n, e in enumerate(errors, 1)]
+        other = [("ErrorMatrix", n, 5, n - 1, 0.9) for n in range(1, 4)]
+        start = [("CapacityStart", n, n - 1, n - 1, s) for n, s in enumerate(shares, 1)]
+        columns = ["metric", "trained", "experience", "training_experience", "value"]
+        return pd.DataFrame(own + other + start, columns=columns).assign(method=method, seed=seed)
+
+    cost = cost_by_share(
+        pd.concat(
+            [
+                run("dco", 1, [0.1, 0.2, 0.5], [0.0, 0.55, 1.0]),
+                run("naive", 1, [0.9, 0.1, 0.1]),
+                run("dco", 2, [0.1, 0.2, 0.3], [0.0, 0.58, 0.95]),
+                run("naive", 2, [0.9, 0.3, 0.2]),
+            ]
+        )
+    )
+    assert cost["count"].tolist() == [2, 2]
+    assert cost["mean"].tolist() == pytest.approx([0.0, 25.0])
+    assert cost["min"].tolist() == pytest.approx([-10.0, 10.0])
+    assert cost["max"].tolist() == pytest.approx([10.0, 40.0])
 
 
 def test_missing_data_are_named(tmp_path, capsys):
