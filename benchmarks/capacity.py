@@ -105,7 +105,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--methods", nargs="+", choices=["dco", "naive"], default=["dco", "naive"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--data-root", type=Path, help="folder that holds MNIST/raw/...")
-    parser.add_argument("--out", type=Path, default=RESULTS, help=f"default: {RESULTS.name}")
+    parser.add_argument(
+        "--out", type=Path, default=RESULTS, help="default: benchmarks/results/capacity"
+    )
     parser.add_argument("--figures", type=Path, help="folder to draw into; nothing is drawn if not")
 
 

@@ -148,6 +148,7 @@ def test_zero_gradients_and_zero_directions():
     nothing = {"w": torch.zeros(3, 4, dtype=torch.float64)}
     assert share(W, nothing) == 0.0
     assert share(W, {}) == 0.0
+    assert DirectionSpan(W).shares([]).shape == (0,)
     with_empty = directions(shape, 2, 0).cat(
         Directions(1, {"w": Factors(torch.zeros(3, 1), torch.zeros(4, 1), torch.Size((3, 4)))})
     )
