@@ -75,12 +75,14 @@ def _errors(results: Path, names: list[str]) -> list[dict[str, str]]:
     rows: list[dict[str, str]] = []
     for name in names:
         mine = runs[runs["benchmark"] == name]
-        for (method, lr, settings), group in mine.groupby(["method", "lr", "settings"], sort=False):
+        by = ["method", "lr", "weight_decay", "settings"]
+        for (method, lr, decay, settings), group in mine.groupby(by, sort=False):
             rows.append(
                 {
                     "benchmark": name,
                     "method": f"{method} ({settings})" if settings else str(method),
                     "lr": f"{lr:g}",
+                    "weight decay": f"{decay:g}",
                     "seeds": str(len(group)),
                     **{
                         title: _mean_and_spread(group[key])
@@ -109,6 +111,7 @@ def _run_of(path: Path) -> dict[str, Any]:
         "method": config["method"],
         "seed": config["seed"],
         "lr": config["training"]["lr"],
+        "weight_decay": config["training"]["weight_decay"],
         "settings": settings,
         **json.loads(path.read_text()),
     }

@@ -21,7 +21,7 @@ def results(tmp_path):
             "benchmark": "b",
             "method": "dco",
             "seed": seed,
-            "training": {"lr": 0.001},
+            "training": {"lr": 0.001, "weight_decay": 0.5},
             "settings": {"k": 5, "theta": 0.2},
         }
         outcome = {"average": average, "fwi": 1.0, "bwt": 1.0, "memory_bytes": 2e6}
@@ -34,7 +34,7 @@ def test_seeds_of_one_setting_are_averaged(results):
     lines = tables.make_table(["errors", "b"], results).splitlines()
     assert len(lines) == 3
     assert lines[2] == (
-        "| b | dco (k=5) | 0.001 | 2 | 2.50 ± 0.71 | 1.00 ± 0.00 | 1.00 ± 0.00 | 2.0 | 10 |"
+        "| b | dco (k=5) | 0.001 | 0.5 | 2 | 2.50 ± 0.71 | 1.00 ± 0.00 | 1.00 ± 0.00 | 2.0 | 10 |"
     )
 
 
