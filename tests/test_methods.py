@@ -16,7 +16,16 @@ from benchmarks.digits import permuted_digits
 from benchmarks.methods import METHODS, Method, get_method
 from tests.small_runs import mlp
 
+_DCO = {
+    "k": 100,
+    "gradients_per_update": 8,
+    "autoencoder_updates": 40,
+    "push_epochs": 2,
+    "gradient_source": "logits",
+}
 TUNED: dict[str, dict[str, Any]] = {
+    "dco": _DCO,
+    "dco-comp": _DCO,
     "ewc": {"ewc_lambda": 100},
     "si": {"si_lambda": 10},
     "rwalk": {"ewc_lambda": 1},
