@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -174,9 +175,9 @@ def _run_one(
 
 def table(rows: list[Row]) -> Table:
     """One line per run, errors in per cent."""
-    shown = Table(title="Test error in %, lower is better")
-    shown.add_column("benchmark")
-    shown.add_column("method")
+    shown = Table(title="Test error in %, lower is better", box=box.SIMPLE)
+    shown.add_column("benchmark", no_wrap=True)
+    shown.add_column("method", no_wrap=True)
     shown.add_column("seed", justify="right")
     for title in ("average", "FWI", "BWT", "seconds", "kept MB"):
         shown.add_column(title, justify="right")

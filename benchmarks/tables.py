@@ -3,7 +3,7 @@
 A table stands between two comments, of which the first says what it shows:
 
   <!-- table: errors split-mnist permuted-mnist -->   runs below benchmarks/results, by benchmark
-  <!-- table: core-speed -->                          benchmarks/results/core_speed.json
+  <!-- table: core-speed -->                          benchmarks/results/core_speed
   <!-- end of table -->
 
 With --check nothing is written; the exit status tells whether all tables are up to date.
@@ -64,7 +64,8 @@ def make_table(what: list[str], results: Path = _RESULTS) -> str:
     if kind == "errors":
         return _markdown(_errors(results, names))
     if kind == "core-speed":
-        return _markdown(_core_speed(json.loads((results / "core_speed.json").read_text())))
+        runs = [json.loads(path.read_text()) for path in sorted(results.glob("core_speed/*.json"))]
+        return _markdown(_core_speed(runs))
     raise SettingError(f"there is no table '{kind}'; write 'errors BENCHMARK ...' or 'core-speed'.")
 
 
@@ -125,33 +126,31 @@ def _mean_and_spread(values: pd.Series) -> str:
     return mean if len(values) == 1 else f"{mean} ± {values.std():.2f}"
 
 
-def _core_speed(figures: dict[str, Any]) -> list[dict[str, str]]:
-    def row(what: str, value: str) -> dict[str, str]:
-        return {"what": what, "measured": value}
+_CORE_SPEED = {
+    "sgemm_gflops": ("rate of 2048 x 2048 single-precision products, GFlop/s", "{:.0f}"),
+    "update_seconds": ("one autoencoder update, s", "{:.2f}"),
+    "update_share_of_sgemm": ("its rate, as a share of the products'", "{:.2f}"),
+    "speedup_over_convolutions": (
+        "times faster than autograd through the supplement's convolutions",
+        "{:.1f}",
+    ),
+    "speedup_over_matrices": (
+        "times faster than autograd through the matrices of Section 4.2",
+        "{:.1f}",
+    ),
+    "speedup_over_diagonals": (
+        "times faster than autograd through a form with diagonals only",
+        "{:.1f}",
+    ),
+    "penalty_seconds": ("penalty of four past tasks with its gradient, s", "{:.3f}"),
+    "penalty_over_products": ("over its two matrix products", "{:.2f}"),
+}
 
+
+def _core_speed(runs: list[dict[str, Any]]) -> list[dict[str, str]]:
     return [
-        row(
-            "rate of a 2048 x 2048 single-precision product",
-            f"{figures['sgemm_gflops']:.0f} GFlop/s",
-        ),
-        row("one autoencoder update", f"{figures['update_seconds']:.2f} s"),
-        row("its rate, as a share of the product's", f"{figures['update_share_of_sgemm']:.2f}"),
-        *(
-            row(
-                f"times faster than autograd through {form}",
-                f"{figures[f'speedup_over_{key}']:.1f}",
-            )
-            for key, form in (
-                ("convolutions", "the supplement's convolutions"),
-                ("matrices", "the matrices of Section 4.2"),
-                ("diagonals", "a form with diagonals only"),
-            )
-        ),
-        row(
-            f"penalty of {figures['tasks']} past tasks with its gradient",
-            f"{1000 * figures['penalty_seconds']:.1f} ms",
-        ),
-        row("over its two matrix products", f"{figures['penalty_over_products']:.2f}"),
+        {"": title} | {f"{run['threads']} thread(s)": form.format(run[key]) for run in runs}
+        for key, (title, form) in _CORE_SPEED.items()
     ]
 
 
