@@ -27,15 +27,18 @@ def run_folder(out: Path, config: dict[str, Any]) -> Path:
     return out / f"{config['benchmark']}-{config['method']}-seed{config['seed']}-{digest}"
 
 
-def write_run(folder: Path, config: dict[str, Any], outcome: Outcome) -> None:
+def write_run(
+    folder: Path, config: dict[str, Any], made_by: dict[str, Any], outcome: Outcome
+) -> None:
     """Write ``config.json``, ``errors.csv`` and, last, ``outcome.json``, which marks the end.
 
     :param folder: where to; made if it does not exist.
     :param config: all that determines the run.
+    :param made_by: :func:`surroundings` when it began; the source may have changed since.
     :param outcome: what it has shown.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "config.json", json.dumps(config | surroundings(), indent=2) + "\n")
+    _write(folder / "config.json", json.dumps(config | made_by, indent=2) + "\n")
     table = io.StringIO()
     rows = csv.writer(table, lineterminator="\n")
     rows.writerow(["after_experience", "experience", "error_percent"])
@@ -65,10 +68,12 @@ def surroundings() -> dict[str, Any]:
 
 def _command() -> str:
     """The command line, without this machine's path to the package."""
-    program = Path(sys.argv[0])
+    program, arguments = Path(sys.argv[0]), list(sys.argv[1:])
+    if "--data-root" in arguments[:-1]:  # where the data lay says nothing about the run
+        arguments[arguments.index("--data-root") + 1] = "DIR"
     if program.name == "__main__.py":
-        return shlex.join(["python", "-m", program.parent.name, *sys.argv[1:]])
-    return shlex.join(["python", program.name, *sys.argv[1:]])
+        return shlex.join(["python", "-m", program.parent.name, *arguments])
+    return shlex.join(["python", program.name, *arguments])
 
 
 def _git_commit() -> str | None:

@@ -26,7 +26,7 @@ from avalanche_dco.errors import SettingError
 from benchmarks.learning import OnExperience, learn
 from benchmarks.methods import METHODS, get_method
 from benchmarks.presets import PRESETS, Preset
-from benchmarks.records import read_outcome, run_folder, write_run
+from benchmarks.records import read_outcome, run_folder, surroundings, write_run
 from benchmarks.tasks import TASKS, missing_files
 
 Row = dict[str, Any]
@@ -158,6 +158,7 @@ def _run_one(
     folder = None if out is None else run_folder(out, job.config)
     summary = None if folder is None else read_outcome(folder)
     if summary is None:
+        made_by = surroundings()
         outcome = learn(
             job.benchmark,
             job.method,
@@ -168,7 +169,7 @@ def _run_one(
             on_experience=on_experience,
         )
         if folder is not None:
-            write_run(folder, job.config, outcome)
+            write_run(folder, job.config, made_by, outcome)
         summary = outcome.summary
     return {"benchmark": job.benchmark, "method": job.method, "seed": job.seed} | summary
 
