@@ -16,22 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from avalanche_dco.baselines.per_sample import mean_transformed_gradients
+from avalanche_dco.models import mlp_256
 
 RESULT = Path(__file__).parent / "results" / "ewc_fisher_speed.txt"
 BATCH = 256
-
-
-def mlp_256() -> nn.Sequential:
-    """The MLP of the paper's Permuted MNIST experiments."""
-    return nn.Sequential(
-        nn.Linear(784, 256, bias=False),
-        nn.ReLU(),
-        nn.Linear(256, 256, bias=False),
-        nn.ReLU(),
-        nn.Linear(256, 256, bias=False),
-        nn.ReLU(),
-        nn.Linear(256, 10, bias=False),
-    )
 
 
 def one_by_one(model: nn.Module, x: Tensor, y: Tensor) -> dict[str, Tensor]:

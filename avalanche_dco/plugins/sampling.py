@@ -33,7 +33,7 @@ class BatchStream:
     Every batch is full, because a last batch of a single sample would break BatchNorm; a data set
     smaller than a batch is one batch. Randomness comes from torch's global generator.
 
-    :param dataset: a map-style data set, usually ``experience.dataset``.
+    :param dataset: a map-style data set, usually ``strategy.adapted_dataset``.
     :param batch_size: samples per batch.
     :param num_workers: processes that fetch samples, if the data set cannot be kept as tensors.
     """
