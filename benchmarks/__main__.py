@@ -16,6 +16,8 @@ COMMANDS = {
     "tables": "benchmarks.tables",
     "capacity": "benchmarks.capacity",
     "core-speed": "benchmarks.core_speed",
+    "compression-speed": "benchmarks.compression_speed",
+    "data-path-speed": "benchmarks.data_path_speed",
     "landscape": "benchmarks.landscape",
     "landscape-speed": "benchmarks.landscape_speed",
     "fisher-example": "benchmarks.fisher_example",

@@ -17,8 +17,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import statistics
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,6 +29,7 @@ from avalanche_dco.directions import Directions, matrix_shape
 from avalanche_dco.models import mlp_256
 from avalanche_dco.penalty import Penalty
 from benchmarks.records import surroundings
+from benchmarks.timing import alternately
 
 _SIDE = 2048  # of the square matrices whose product gives the machine's rate
 
@@ -64,17 +63,6 @@ def run(args: argparse.Namespace) -> int:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(json.dumps(surroundings() | figures, indent=2) + "\n")
     return 0
-
-
-def _alternately(repeats: int, *actions: Callable[[], object]) -> list[float]:
-    """Median seconds of each action, taken in turn so that a busy moment hits all alike."""
-    seconds: list[list[float]] = [[] for _ in actions]
-    for _ in range(repeats + 1):
-        for times, action in zip(seconds, actions, strict=True):
-            start = time.perf_counter()
-            action()
-            times.append(time.perf_counter() - start)
-    return [statistics.median(times[1:]) for times in seconds]  # the first warms up
 
 
 def measure_autoencoder(x: dict[str, Tensor], k: int, m: int, repeats: int) -> dict[str, float]:
@@ -112,8 +100,8 @@ def measure_autoencoder(x: dict[str, Tensor], k: int, m: int, repeats: int) -> d
         for _ in range(products):
             square @ square
 
-    multiplied, streamed = _alternately(repeats, multiply, update)
-    ours, *theirs = _alternately(
+    multiplied, streamed = alternately(repeats, multiply, update)
+    ours, *theirs = alternately(
         1,
         update,
         *(lambda rival=rival: rival.update(gradients()) for rival in rivals.values()),
@@ -210,7 +198,7 @@ def measure_penalty(x: dict[str, Tensor], columns: int, repeats: int) -> dict[st
     def value_and_gradient() -> None:
         penalty(leaves, 100.0, 20.0).backward()
 
-    bare, full = _alternately(4 * repeats, products, value_and_gradient)
+    bare, full = alternately(4 * repeats, products, value_and_gradient)
     return {
         "penalty_products_seconds": bare,
         "penalty_seconds": full,

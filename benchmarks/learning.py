@@ -15,6 +15,7 @@ from avalanche.evaluation.metrics import accuracy_metrics
 from avalanche.training.plugins import EvaluationPlugin
 
 from avalanche_dco.metrics import average_error, bwt_error, fwi_error
+from benchmarks.data_path import TensorBatches
 from benchmarks.methods import get_method
 from benchmarks.presets import Preset
 from benchmarks.tasks import TASKS
@@ -88,6 +89,7 @@ def learn(
         train_epochs=preset.epochs,
         eval_mb_size=1024,
         evaluator=EvaluationPlugin(accuracy_metrics(experience=True), loggers=[]),
+        plugins=[TensorBatches()],
     )
     errors: list[list[float]] = []
     evaluation = 0.0

@@ -1,0 +1,136 @@
+"""Measure what loading batches costs: its share of a run, and samples per second.
+
+Every batch that training takes (steps 1 to 3 of DCO) is timed where it is taken, and so is reading
+an experience into tensors, in a real run. An epoch of the first experience is then read through
+Avalanche's loader and from tensors.
+
+Example:
+  python -m benchmarks data-path-speed --methods naive dco --data-root ~/data
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from avalanche.benchmarks.utils.data_loader import TaskBalancedDataLoader
+
+from avalanche_dco.plugins import sampling
+from benchmarks import data_path
+from benchmarks.learning import learn
+from benchmarks.presets import PRESETS
+from benchmarks.records import surroundings
+from benchmarks.tasks import TASKS
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument("--benchmark", default="split-mnist", choices=sorted(TASKS))
+    parser.add_argument("--methods", nargs="+", default=["naive", "dco"])
+    parser.add_argument("--gradients-per-update", type=int, default=16, help="DCO's m (default 16)")
+    parser.add_argument("--data-root", type=Path, help="folder that holds MNIST/raw/...")
+    parser.add_argument("--out", type=Path, help="also write the figures to this JSON file")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print."""
+    figures: dict[str, Any] = {"benchmark": args.benchmark}
+    preset = PRESETS[args.benchmark]
+    for method in args.methods:
+        settings = preset.settings(method)
+        if method.startswith("dco"):
+            settings |= {"gradients_per_update": args.gradients_per_update}
+        figures[method] = share_of(
+            lambda method=method, settings=settings: (
+                learn(  # type: ignore[misc]
+                    args.benchmark,
+                    method,
+                    preset,
+                    seed=1,
+                    settings=settings,
+                    data_root=args.data_root,
+                ).seconds
+            )
+        )
+    figures["samples_per_second"] = loader_rates(
+        TASKS[args.benchmark].build(1, args.data_root).train_stream[0].dataset, preset.batch_size
+    )
+    print(json.dumps(figures, indent=2))
+    if args.out is not None:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(json.dumps(surroundings() | figures, indent=2) + "\n")
+    return 0
+
+
+def share_of(training: Callable[[], float]) -> dict[str, float]:
+    """Seconds that a training took, those of loading among them, and their ratio.
+
+    :param training: trains and returns the seconds it took.
+    """
+    with _stopwatch() as loading:
+        seconds = training()
+    spent = sum(loading)
+    return {
+        "seconds": round(seconds, 2),
+        "loading_seconds": round(spent, 2),
+        "loading_share": round(spent / seconds, 4),
+    }
+
+
+@contextmanager
+def _stopwatch() -> Iterator[list[float]]:
+    """Within, the time of every reading of a data set and of every batch is written down."""
+    spent: list[float] = []
+
+    def timed(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return function(*args)
+            finally:
+                spent.append(time.perf_counter() - start)
+
+        return call
+
+    def iterating(original: Callable[[Any], Iterator[Any]]) -> Callable[[Any], Iterator[Any]]:
+        def batches(self: Any) -> Iterator[Any]:
+            advance = timed(lambda iterator: next(iterator, None))
+            iterator = original(self)
+            while (batch := advance(iterator)) is not None:
+                yield batch
+
+        return batches
+
+    with ExitStack() as patches:
+        for module in (sampling, data_path):
+            patches.enter_context(patch.object(module, "as_tensors", timed(module.as_tensors)))
+        for owner in (sampling.BatchStream, data_path.ShuffledBatches):
+            patches.enter_context(patch.object(owner, "__iter__", iterating(owner.__iter__)))
+        yield spent
+
+
+def loader_rates(dataset: Any, batch_size: int) -> dict[str, float]:
+    """Samples per second of Avalanche's loader, of tensors, and their ratio.
+
+    :param dataset: an experience's data set.
+    :param batch_size: samples per batch.
+    """
+    tensors = sampling.as_tensors(dataset)
+    assert tensors is not None
+    loaders = {
+        "avalanche": TaskBalancedDataLoader(dataset, batch_size=batch_size, shuffle=True),
+        "tensors": data_path.ShuffledBatches(tensors, batch_size),
+    }
+    rates = {}
+    for name, loader in loaders.items():
+        start = time.perf_counter()
+        for _ in loader:
+            continue
+        rates[name] = round(len(dataset) / (time.perf_counter() - start))
+    return rates | {"ratio": round(rates["tensors"] / rates["avalanche"], 1)}
