@@ -69,11 +69,15 @@ def measure(x: Weights, k: int, few: int, many: int, repeats: int) -> dict[str, 
             partial(_step, penalties[few], x),
             partial(_step, penalties[many], x),
         )
-        for n, time in zip((few, many), seconds, strict=True):
-            figures[f"{name}_ms_after_{n}"] = round(1e3 * time, 3)
-            figures[f"{name}_bytes_after_{n}"] = stored[n].nbytes
-        figures[f"{name}_time_ratio"] = round(seconds[1] / seconds[0], 3)
-        figures[f"{name}_bytes_ratio"] = round(stored[many].nbytes / stored[few].nbytes, 4)
+        sizes = [stored[n].nbytes for n in (few, many)]
+        figures[name] = {
+            "ms_after_few": round(1e3 * seconds[0], 3),
+            "ms_after_many": round(1e3 * seconds[1], 3),
+            "time_ratio": round(seconds[1] / seconds[0], 3),
+            "bytes_after_few": sizes[0],
+            "bytes_after_many": sizes[1],
+            "bytes_ratio": round(sizes[1] / sizes[0], 4),
+        }
     return figures
 
 

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print."""
-    figures: dict[str, Any] = {"benchmark": args.benchmark}
+    figures: dict[str, Any] = {"benchmark": args.benchmark, "methods": args.methods}
     preset = PRESETS[args.benchmark]
     for method in args.methods:
         settings = preset.settings(method)

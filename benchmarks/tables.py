@@ -3,7 +3,11 @@
 A table stands between two comments, of which the first says what it shows:
 
   <!-- table: errors split-mnist permuted-mnist -->   runs below benchmarks/results, by benchmark
+  <!-- table: settings FOLDER BENCHMARK NAME ... -->  runs below benchmarks/results/FOLDER on one
+                                                      benchmark, by the values of these settings
   <!-- table: core-speed -->                          benchmarks/results/core_speed
+  <!-- table: compression-speed -->                   benchmarks/results/compression_speed
+  <!-- table: data-path -->                           benchmarks/results/data_path
   <!-- end of table -->
 
 With --check nothing is written; the exit status tells whether all tables are up to date.
@@ -14,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +28,7 @@ from avalanche_dco.errors import SettingError
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
 _RESULTS = _REPOSITORY / "benchmarks" / "results"
+Rows = list[dict[str, str]]
 _TABLE = re.compile(r"(<!-- table: (?P<what>.+?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
@@ -57,23 +63,24 @@ def renewed(text: str) -> str:
 def make_table(what: list[str], results: Path = _RESULTS) -> str:
     """A table as Markdown.
 
-    :param what: what it shows: ``errors`` and names of benchmarks, or ``core-speed``.
+    :param what: its kind and what to show in it, as described above.
     :param results: folder with the results.
     """
     kind, *names = what
-    if kind == "errors":
-        return _markdown(_errors(results, names))
-    if kind == "core-speed":
-        runs = [json.loads(path.read_text()) for path in sorted(results.glob("core_speed/*.json"))]
-        return _markdown(_core_speed(runs))
-    raise SettingError(f"there is no table '{kind}'; write 'errors BENCHMARK ...' or 'core-speed'.")
+    if kind not in _KINDS:
+        raise SettingError(f"there is no table '{kind}'; there are {sorted(_KINDS)}.")
+    return _markdown(_KINDS[kind](results, names))
 
 
-def _errors(results: Path, names: list[str]) -> list[dict[str, str]]:
+def _read(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+
+def _errors(results: Path, names: list[str]) -> Rows:
     runs = pd.DataFrame(
         _run_of(path) for path in sorted(results.glob("*/*/outcome.json")) if _has_config(path)
     )
-    rows: list[dict[str, str]] = []
+    rows: Rows = []
     for name in names:
         mine = runs[runs["benchmark"] == name]
         by = ["method", "lr", "weight_decay", "settings"]
@@ -85,19 +92,28 @@ def _errors(results: Path, names: list[str]) -> list[dict[str, str]]:
                     "lr": f"{lr:g}",
                     "weight decay": f"{decay:g}",
                     "seeds": str(len(group)),
-                    **{
-                        title: _mean_and_spread(group[key])
-                        for title, key in (
-                            ("average error %", "average"),
-                            ("FWI %", "fwi"),
-                            ("BWT %", "bwt"),
-                        )
-                    },
+                    **_error_columns(group),
                     "kept MB": f"{group['memory_bytes'].mean() / 1e6:.1f}",
                     "peak MB": f"{group['peak_megabytes'].max():.0f}",
                 }
             )
     return rows
+
+
+def _settings(results: Path, names: list[str]) -> Rows:
+    folder, benchmark, *settings = names
+    runs = []
+    for path in (results / folder).glob("*/outcome.json"):
+        config = json.loads((path.parent / "config.json").read_text())
+        if config["benchmark"] == benchmark:
+            chosen = {name: config["settings"][name] for name in settings}
+            runs.append(chosen | json.loads(path.read_text()))
+    return [
+        dict(zip(settings, map(str, values), strict=True))
+        | {"seeds": str(len(group))}
+        | _error_columns(group)
+        for values, group in pd.DataFrame(runs).groupby(settings)
+    ]
 
 
 def _has_config(outcome: Path) -> bool:
@@ -119,6 +135,11 @@ def _run_of(path: Path) -> dict[str, Any]:
 
 
 _SHOWN = ("k", "gradients_per_update", "ewc_lambda", "threshold")
+
+
+def _error_columns(runs: pd.DataFrame) -> dict[str, str]:
+    titles = {"average": "average error %", "fwi": "FWI %", "bwt": "BWT %"}
+    return {title: _mean_and_spread(runs[key]) for key, title in titles.items()}
 
 
 def _mean_and_spread(values: pd.Series) -> str:
@@ -147,14 +168,55 @@ _CORE_SPEED = {
 }
 
 
-def _core_speed(runs: list[dict[str, Any]]) -> list[dict[str, str]]:
+def _core_speed(results: Path, names: list[str]) -> Rows:
+    runs = _read(results / "core_speed")
     return [
         {"": title} | {f"{run['threads']} thread(s)": form.format(run[key]) for run in runs}
         for key, (title, form) in _CORE_SPEED.items()
     ]
 
 
-def _markdown(rows: list[dict[str, str]]) -> str:
+def _compression_speed(results: Path, names: list[str]) -> Rows:
+    return [
+        {
+            "": title,
+            "threads": str(run["threads"]),
+            f"ms per step after {run['few']} tasks": f"{of['ms_after_few']:.2f}",
+            f"after {run['many']}": f"{of['ms_after_many']:.2f}",
+            "ratio": f"{of['time_ratio']:.2f}",
+            f"MB after {run['few']} tasks": f"{of['bytes_after_few'] / 1e6:.2f}",
+            f"MB after {run['many']}": f"{of['bytes_after_many'] / 1e6:.2f}",
+            "ratio of MB": f"{of['bytes_ratio']:.3f}",
+        }
+        for run in _read(results / "compression_speed")
+        for of, title in ((run["dco_comp"], "DCO-COMP"), (run["dco"], "DCO"))
+    ]
+
+
+def _data_path(results: Path, names: list[str]) -> Rows:
+    return [
+        {
+            "benchmark": run["benchmark"],
+            "method": method,
+            "training, s": f"{run[method]['seconds']:.1f}",
+            "loading, s": f"{run[method]['loading_seconds']:.1f}",
+            "share": f"{100 * run[method]['loading_share']:.1f} %",
+        }
+        for run in _read(results / "data_path")
+        for method in run["methods"]
+    ]
+
+
+_KINDS: dict[str, Callable[[Path, list[str]], Rows]] = {
+    "errors": _errors,
+    "settings": _settings,
+    "core-speed": _core_speed,
+    "compression-speed": _compression_speed,
+    "data-path": _data_path,
+}
+
+
+def _markdown(rows: Rows) -> str:
     titles = list(rows[0])
     lines = [titles, ["---"] * len(titles), *(list(row.values()) for row in rows)]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
