@@ -1,0 +1,194 @@
+"""Put runs side by side: which belong together, what differs, means over seeds."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.methods import BOUND, METHODS, REPLAY
+from benchmarks.report.reading import TEST, Found, Run
+from benchmarks.report.settings import (
+    changed_settings,
+    default_settings,
+    difference_words,
+    is_number,
+    key_of,
+)
+
+REFERENCE = "dco"
+"""The method that the others' differences are taken to."""
+
+Statistic = tuple[float, float, int]
+"""Mean, spread and number; the spread is NaN where the number is below 2."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a comparison: the runs that differ by seed only.
+
+    :param label: the method, and what tells it from the comparison's other entries.
+    :param method: name of the method.
+    :param training: how the network was trained.
+    :param settings: settings of the method, defaults among them.
+    :param runs: one run per seed.
+    """
+
+    label: str
+    method: str
+    training: dict[str, Any]
+    settings: dict[str, Any]
+    runs: Sequence[Run]
+
+    @property
+    def mark(self) -> str:
+        """``bound``, ``replay`` or nothing; who has all data is not compared for keeping some."""
+        marks = METHODS[self.method].marks if self.method in METHODS else frozenset()
+        return next((mark for mark in (BOUND, REPLAY) if mark in marks), "")
+
+    def by_seed(self, key: str) -> dict[int, float]:
+        """The finite values of one figure of the outcome."""
+        values = {run.seed: run.outcome[key] for run in self.runs}
+        return {seed: value for seed, value in values.items() if math.isfinite(value)}
+
+    def statistic(self, key: str) -> Statistic:
+        """Mean and standard deviation over seeds, and the number of seeds."""
+        return _statistic(list(self.by_seed(key).values()))
+
+    def difference(self, other: Entry, key: str) -> Statistic:
+        """Mean difference to another entry on common seeds, and its standard error."""
+        mine, theirs = self.by_seed(key), other.by_seed(key)
+        common = sorted(mine.keys() & theirs.keys())
+        mean, spread, count = _statistic([mine[seed] - theirs[seed] for seed in common])
+        return mean, spread / math.sqrt(count) if count else math.nan, count
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs on the same data with the same preset.
+
+    :param benchmark: name of the benchmark.
+    :param preset: name of the preset, or nothing.
+    :param npz: file and hash of the user's arrays, or nothing.
+    :param split: ``test`` or ``validation``.
+    :param data: hashes of the data, as stored.
+    :param training: the training that most of its runs share.
+    :param entries: what is compared, in the order of the methods' table.
+    """
+
+    benchmark: str
+    preset: str
+    npz: str
+    split: str
+    data: Any
+    training: dict[str, Any]
+    entries: Sequence[Entry]
+
+    @property
+    def title(self) -> str:
+        """What it is called in headings."""
+        name = f"{self.benchmark} on {self.npz}" if self.npz else self.benchmark
+        preset = f", preset {self.preset}" if self.preset else ""
+        return name + preset + ("" if self.split == TEST else f" ({self.split} split)")
+
+    @property
+    def published(self) -> str:
+        """The name under which the paper may have numbers; empty for own arrays or validation."""
+        return self.benchmark if not self.npz and self.split == TEST else ""
+
+    @property
+    def reference(self) -> Entry | None:
+        """What differences are taken to: most seeds, common training, nearest to the defaults."""
+        candidates = [entry for entry in self.entries if entry.method == REFERENCE]
+        return min(
+            candidates,
+            key=lambda entry: (
+                -len(entry.by_seed("average")),
+                key_of(entry.training) != key_of(self.training),
+                len(changed_settings(entry.method, entry.settings)),
+            ),
+            default=None,
+        )
+
+    def best(self, key: str) -> Entry | None:
+        """The lowest mean among methods without marks; None if there is nothing to choose from."""
+        means = [(entry.statistic(key)[0], entry) for entry in self.entries if not entry.mark]
+        finite = [(mean, entry) for mean, entry in means if math.isfinite(mean)]
+        return min(finite, key=lambda pair: pair[0])[1] if len(finite) > 1 else None
+
+
+def compare(found: Found) -> list[Comparison]:
+    """Sort runs into comparisons; a run that is there twice is counted once, and named.
+
+    :param found: what was read; copies are added to its problems.
+    """
+    groups: dict[str, list[Run]] = {}
+    for run in found.runs:
+        identity = (run.benchmark, run.preset, run.npz, run.split, run.config.get("data"))
+        groups.setdefault(key_of(identity), []).append(run)
+    comparisons = [_comparison(runs, found) for runs in groups.values()]
+    return sorted(comparisons, key=lambda one: (one.split != TEST, one.title))
+
+
+def _comparison(runs: list[Run], found: Found) -> Comparison:
+    commonest = Counter(key_of(run.training) for run in runs).most_common(1)[0][0]
+    training = next(run.training for run in runs if key_of(run.training) == commonest)
+    groups: dict[str, dict[int, Run]] = {}
+    for run in runs:
+        identity = key_of((run.method, run.training, default_settings(run.method) | run.settings))
+        first = groups.setdefault(identity, {}).setdefault(run.seed, run)
+        if first is not run:
+            found.problems.append((run.folder, f"not counted: the same run as {first.folder}"))
+    entries = [
+        Entry(
+            "", run.method, run.training, default_settings(run.method) | run.settings,
+            [one for _, one in sorted(seeds.items())],
+        )
+        for seeds in groups.values()
+        for run in [next(iter(seeds.values()))]
+    ]  # fmt: skip
+    entries.sort(key=_order)
+    first = runs[0]
+    return Comparison(
+        first.benchmark, first.preset, first.npz, first.split, first.config.get("data"),
+        training, _labelled(entries, training),
+    )  # fmt: skip
+
+
+def _order(entry: Entry) -> tuple[Any, ...]:
+    """As in the table of methods, those that are not in it last; settings by size."""
+    names = [*METHODS]
+    place = names.index(entry.method) if entry.method in names else len(names)
+    values = [
+        (name, float(value) if is_number(value) else math.inf, str(value))
+        for name, value in sorted(entry.settings.items())
+    ]
+    return entry.mark != "", entry.mark == BOUND, place, entry.method, values
+
+
+def _labelled(entries: list[Entry], training: Mapping[str, Any]) -> list[Entry]:
+    labels: list[str] = []
+    for entry in entries:
+        siblings = [other.settings for other in entries if other.method == entry.method]
+        parts = [
+            *difference_words(entry.training, [training]),
+            *difference_words(entry.settings, siblings),
+        ]
+        label = f"{entry.method} ({', '.join(parts)})" if parts else entry.method
+        copies = sum(other == label or other.startswith(f"{label} #") for other in labels)
+        labels.append(f"{label} #{copies + 1}" if copies else label)
+    return [
+        Entry(label, entry.method, entry.training, entry.settings, entry.runs)
+        for label, entry in zip(labels, entries, strict=True)
+    ]
+
+
+def _statistic(values: list[float]) -> Statistic:
+    if not values:
+        return math.nan, math.nan, 0
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+    return float(np.mean(values)), spread, len(values)
