@@ -39,6 +39,8 @@ _PANELS_ACROSS = 4
 _ONE_RUN = ""
 _BLACK = "#000000"
 _MOST_INSIDE = 4
+MOST_SHADED = 6
+"""The most methods whose standard deviations are shaded in one figure."""
 _POINTS_PER_CHARACTER = 6
 _WIDTH = 6.4
 
@@ -48,13 +50,15 @@ def plot_average_error(
 ) -> Figure:
     """Average error against the number of trainings, one line per method.
 
-    A method that trained once (joint training) is drawn as a level, the bound for the others.
+    A method that trained once (joint training) is drawn as a level, the bound for the others. The
+    standard deviation over seeds is shaded, unless there are so many methods that shades hide them.
 
     :param frame: metrics with ``AverageError`` in them.
     :param stream: the evaluated stream.
     :param width: of the figure, in inches.
     """
     rows = _select(frame, "AverageError", stream)
+    shaded = rows["method"].nunique() <= MOST_SHADED
     figure, axes = _figure(width)
     last = _last(rows, ["method", "seed", "trained"])
     longest = last["trained"].max()
@@ -66,16 +70,17 @@ def plot_average_error(
             axes.axhline(level, color=style["color"], linestyle="--", label=f"{method} (once)")
             continue
         axes.plot(percent.index, percent["mean"], label=method, **style)
-        axes.fill_between(
-            percent.index,
-            percent["mean"] - percent["std"],
-            percent["mean"] + percent["std"],
-            color=style["color"],
-            alpha=0.2,
-            linewidth=0,
-        )
+        if shaded:
+            axes.fill_between(
+                percent.index,
+                percent["mean"] - percent["std"],
+                percent["mean"] + percent["std"],
+                color=style["color"],
+                alpha=0.2,
+                linewidth=0,
+            )
     axes.set(xlabel="Experiences trained", ylabel="Average error (%)")
-    axes.set_ylim(bottom=0)
+    start_at_zero(axes)
     _finish(axes, last["method"])
     return figure
 
@@ -115,9 +120,11 @@ def plot_fwi_bwt(frame: pd.DataFrame, *, stream: str = "test", width: float = _W
             color=colour,
             hatch=hatch,
             edgecolor="white",
-            error_kw={"elinewidth": 1, "capsize": 3},
+            error_kw={"elinewidth": 1, "capsize": 3, "ecolor": _ink()},
         )
         axes.bar_label(bars, fmt="%.1f", padding=2, fontsize=9)
+    axes.grid(axis="x" if lying else "y", alpha=0.3)
+    axes.set_axisbelow(True)
     room = max(0.6, (3 - len(methods)) / 2 + 0.6)  # one method alone does not fill the width
     ends = (-room, len(methods) - 1 + room)
     if lying:
@@ -269,6 +276,14 @@ def _finish(axes: Axes, methods: pd.Series) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if methods.iloc[0] != _ONE_RUN:
         add_legend(axes)
+
+
+def start_at_zero(axes: Axes) -> None:
+    """Show errors from zero on, with some room above the highest.
+
+    :param axes: with everything drawn.
+    """
+    axes.set_ylim(0, 1.06 * axes.dataLim.y1 or 1.0)
 
 
 def add_legend(axes: Axes) -> None:

@@ -55,11 +55,12 @@ def write_report(runs_folder: Path, out: Path) -> list[Path]:
             f"python -m benchmarks run --benchmark split-digits --methods naive dco "
             f"--out {runs_folder}"
         )
-    document = make_document(found, compare(found))
+    comparisons = compare(found)
+    document = make_document(found, comparisons)
     files = {
         out / "report.html": to_html(document),
         out / "report.md": to_markdown(document),
-        out / "results.csv": _csv(found.runs),
+        out / "results.csv": _csv([run for one in comparisons for run in one.runs]),
     }
     pictures = {
         out / FIGURES / f"{picture.name}.svg": picture.svg

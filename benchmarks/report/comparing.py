@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
 
 from benchmarks.methods import BOUND, METHODS, REPLAY
+from benchmarks.report.paper_numbers import TABLE_1
 from benchmarks.report.reading import TEST, Found, Run
 from benchmarks.report.settings import (
     changed_settings,
@@ -20,8 +22,12 @@ from benchmarks.report.settings import (
     key_of,
 )
 
+PROPOSED = ("dco", "dco-comp")
+"""What the paper proposes."""
 REFERENCE = "dco"
 """The method that the others' differences are taken to."""
+
+_SHORT_DIGEST = 12
 
 Statistic = tuple[float, float, int]
 """Mean, spread and number; the spread is NaN where the number is below 2."""
@@ -69,31 +75,40 @@ class Entry:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs on the same data with the same preset.
+    """Runs on the same data.
+
+    Presets do not divide them: a baseline's run serves every preset that trains it alike.
 
     :param benchmark: name of the benchmark.
-    :param preset: name of the preset, or nothing.
     :param npz: file and hash of the user's arrays, or nothing.
     :param split: ``test`` or ``validation``.
     :param data: hashes of the data, as stored.
-    :param training: the training that most of its runs share.
+    :param training: how the proposed methods were trained, or else most of its runs.
     :param entries: what is compared, in the order of the methods' table.
+    :param which_data: what tells it from another comparison of the same name on other data.
     """
 
     benchmark: str
-    preset: str
     npz: str
     split: str
     data: Any
     training: dict[str, Any]
     entries: Sequence[Entry]
+    which_data: str = ""
 
     @property
     def title(self) -> str:
         """What it is called in headings."""
-        name = f"{self.benchmark} on {self.npz}" if self.npz else self.benchmark
-        preset = f", preset {self.preset}" if self.preset else ""
-        return name + preset + ("" if self.split == TEST else f" ({self.split} split)")
+        file, _, digest = self.npz.rpartition(" ")
+        named = self.benchmark
+        if self.npz and (file or digest) not in named:
+            named += f" on {file} {digest[:_SHORT_DIGEST]}" if file else f" on {digest}"
+        return named + self.which_data + ("" if self.split == TEST else f" ({self.split} split)")
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs of all entries."""
+        return [run for entry in self.entries for run in entry.runs]
 
     @property
     def published(self) -> str:
@@ -128,14 +143,26 @@ def compare(found: Found) -> list[Comparison]:
     """
     groups: dict[str, list[Run]] = {}
     for run in found.runs:
-        identity = (run.benchmark, run.preset, run.npz, run.split, run.config.get("data"))
+        identity = (run.benchmark, run.npz, run.split, run.config.get("data"))
         groups.setdefault(key_of(identity), []).append(run)
     comparisons = [_comparison(runs, found) for runs in groups.values()]
+    names = Counter(one.title for one in comparisons)
+    comparisons = [
+        replace(one, which_data=_data_words(one.data)) if names[one.title] > 1 else one
+        for one in comparisons
+    ]
     return sorted(comparisons, key=lambda one: (one.split != TEST, one.title))
 
 
+def _data_words(data: Any) -> str:
+    if not data:
+        return ", data not recorded"
+    return f", data {sha256(key_of(data).encode()).hexdigest()[:_SHORT_DIGEST]}"
+
+
 def _comparison(runs: list[Run], found: Found) -> Comparison:
-    commonest = Counter(key_of(run.training) for run in runs).most_common(1)[0][0]
+    exemplary = [run for run in runs if run.method in PROPOSED] or runs
+    commonest = Counter(key_of(run.training) for run in exemplary).most_common(1)[0][0]
     training = next(run.training for run in runs if key_of(run.training) == commonest)
     groups: dict[str, dict[int, Run]] = {}
     for run in runs:
@@ -154,20 +181,30 @@ def _comparison(runs: list[Run], found: Found) -> Comparison:
     entries.sort(key=_order)
     first = runs[0]
     return Comparison(
-        first.benchmark, first.preset, first.npz, first.split, first.config.get("data"),
+        first.benchmark, first.npz, first.split, first.config.get("data"),
         training, _labelled(entries, training),
     )  # fmt: skip
 
 
 def _order(entry: Entry) -> tuple[Any, ...]:
-    """As in the table of methods, those that are not in it last; settings by size."""
-    names = [*METHODS]
-    place = names.index(entry.method) if entry.method in names else len(names)
+    """Those without marks first, by method, the settings of a method by size."""
     values = [
         (name, float(value) if is_number(value) else math.inf, str(value))
         for name, value in sorted(entry.settings.items())
     ]
-    return entry.mark != "", entry.mark == BOUND, place, entry.method, values
+    return entry.mark != "", entry.mark == BOUND, method_order(entry.method), values
+
+
+def method_order(method: str) -> tuple[int, int, str]:
+    """Where a method stands: the paper's baselines, others, and last what the paper proposes.
+
+    :param method: its name.
+    """
+    printed = list(dict.fromkeys(name for column in TABLE_1.values() for name in column))
+    names = list(METHODS)
+    place = (printed if method in printed else names if method in names else [method]).index(method)
+    kind = 2 if method in PROPOSED else 0 if method in printed else 1
+    return kind, place, method
 
 
 def _labelled(entries: list[Entry], training: Mapping[str, Any]) -> list[Entry]:
@@ -181,10 +218,7 @@ def _labelled(entries: list[Entry], training: Mapping[str, Any]) -> list[Entry]:
         label = f"{entry.method} ({', '.join(parts)})" if parts else entry.method
         copies = sum(other == label or other.startswith(f"{label} #") for other in labels)
         labels.append(f"{label} #{copies + 1}" if copies else label)
-    return [
-        Entry(label, entry.method, entry.training, entry.settings, entry.runs)
-        for label, entry in zip(labels, entries, strict=True)
-    ]
+    return [replace(entry, label=label) for label, entry in zip(labels, entries, strict=True)]
 
 
 def _statistic(values: list[float]) -> Statistic:

@@ -36,7 +36,7 @@ def make_document(found: Found, comparisons: list[Comparison]) -> Document:
 
 def _parts(found: Found, comparisons: list[Comparison]) -> Iterator[Part]:
     tests = [one for one in comparisons if one.split == TEST]
-    counted = sum(len(entry.runs) for one in comparisons for entry in one.entries)
+    counted = sum(len(one.runs) for one in comparisons)
     yield Paragraph(
         f"{counted} finished runs, {len(found.unfinished)} unfinished, {len(found.problems)} "
         f"problems with files. All errors are in per cent; lower is better."
@@ -59,19 +59,22 @@ def _comparison_parts(comparison: Comparison, name: str) -> Iterator[Part]:
     differences = tables.difference_table(comparison)
     if differences is not None:
         yield differences
+    yield from _sweep_parts(comparison, name)
+    if comparison.split == TEST:  # others serve to choose settings: the numbers are enough
+        yield from _picture_parts(comparison, name)
+    yield Heading(3, "Cost")
+    yield tables.cost_table(comparison)
+    yield Heading(3, "Configuration")
+    yield Folded("Settings, versions, data and commands", _configuration(comparison))
+
+
+def _picture_parts(comparison: Comparison, name: str) -> Iterator[Part]:
     curves = figures.average_error_picture(comparison, f"{name}-average-error")
     bars = figures.fwi_bwt_picture(comparison, f"{name}-fwi-bwt")
     pictures = [picture for picture in (curves, bars) if picture]
     if pictures:
         yield Heading(3, "Average error, learning and forgetting")
-        yield Gallery(
-            "Left or first: average error on the tasks learned so far, after each task; shaded: "
-            "standard deviation over seeds; dashed: trained once, on all tasks together. Right or "
-            "second: error right after learning (FWI) and its rise until the end (BWT); their sum "
-            "is the final average error. Lower is better in both.",
-            pictures,
-        )
-    yield from _sweep_parts(comparison, name)
+        yield Gallery("", pictures)
     matrices = figures.matrix_pictures(comparison, f"{name}-matrix")
     if matrices:
         yield Heading(3, "Error matrices")
@@ -80,27 +83,18 @@ def _comparison_parts(comparison: Comparison, name: str) -> Iterator[Part]:
             "framed: the task just learned. Darker is lower, and lower is better.",
             matrices,
         )
-    yield Heading(3, "Cost")
-    yield tables.cost_table(comparison)
-    yield Heading(3, "Configuration")
-    yield Folded("Settings, versions, data and commands", _configuration(comparison))
 
 
 def _described(comparison: Comparison) -> str:
     """How most of it was made, in one line."""
-    tasks = sorted(
-        {
-            run.matrix.shape[1]
-            for entry in comparison.entries
-            for run in entry.runs
-            if run.matrix is not None
-        }
-    )
+    tasks = sorted({run.matrix.shape[1] for run in comparison.runs if run.matrix is not None})
+    presets = sorted({run.preset for run in comparison.runs} - {""})
     parts = [f"{' or '.join(map(str, tasks))} task{'' if tasks == [1] else 's'}"] if tasks else []
     training = ", ".join(
         f"{key.replace('_', ' ')} {value}" for key, value in comparison.training.items()
     )
-    parts += [f"training: {training}"] if training else []
+    parts += [f"preset {' and '.join(presets)}"] if presets else []
+    parts += [f"training, unless a row says otherwise: {training}"] if training else []
     parts += [f"own arrays: {comparison.npz}"] if comparison.npz else []
     if comparison.split != TEST:
         parts.append(f"errors on the {comparison.split} split, not on test data")
@@ -136,10 +130,7 @@ def _sweep_caption(setting: str, printed: bool) -> str:
 
 def _configuration(comparison: Comparison) -> list[Table | Listing | Paragraph]:
     commands = dict.fromkeys(
-        str(run.config["command"])
-        for entry in comparison.entries
-        for run in entry.runs
-        if run.config.get("command")
+        str(run.config["command"]) for run in comparison.runs if run.config.get("command")
     )
     parts: list[Table | Listing | Paragraph] = [
         tables.settings_table(comparison),

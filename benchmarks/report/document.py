@@ -73,16 +73,18 @@ class Picture:
     :param name: of its file, without ending.
     :param title: what it shows, for those who do not see it, too.
     :param svg: the picture.
+    :param caption: how to read it, unless the gallery says so.
     """
 
     name: str
     title: str
     svg: str
+    caption: str = ""
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """Pictures under one caption."""
+    """Pictures side by side, under one caption if they share it."""
 
     caption: str
     pictures: Sequence[Picture]

@@ -20,11 +20,13 @@ from matplotlib.figure import Figure
 
 from avalanche_dco.metrics import average_error, bwt_error, fwi_error
 from avalanche_dco.plots import (
+    MOST_SHADED,
     PALETTE,
     add_legend,
     plot_average_error,
     plot_error_matrix,
     plot_fwi_bwt,
+    start_at_zero,
 )
 from benchmarks.report.comparing import Comparison
 from benchmarks.report.document import Picture
@@ -38,9 +40,10 @@ _STYLE = "<style>svg{color:#1f2328}@media(prefers-color-scheme:dark){svg{color:#
 _RC: dict[Any, Any] = {
     **dict.fromkeys(
         ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color",
-         "grid.color"),
+         ),
         _INK,
     ),
+    "grid.color": "#808890",  # between light and dark: seen on both
     **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
     "text.parse_math": False,  # a setting may have a dollar in it
     "svg.fonttype": "path",
@@ -54,11 +57,17 @@ def average_error_picture(comparison: Comparison, name: str) -> Picture | None:
     :param comparison: whose entries to draw.
     :param name: of the file.
     """
+    shaded = len(comparison.entries) <= MOST_SHADED
+    levels = any(run.trained_once for entry in comparison.entries for run in entry.runs)
     return _picture(
         name,
         f"Average error against tasks learned, {comparison.title}",
         _frame(comparison, "AverageError"),
         lambda frame: plot_average_error(frame, width=_WIDTH),
+        "Average error on the tasks learned so far, after each task, mean over seeds. "
+        + ("Shaded: standard deviation over seeds. " if shaded else "")
+        + ("Level: trained once, on all tasks together. " if levels else "")
+        + "Lower is better.",
     )
 
 
@@ -68,12 +77,14 @@ def fwi_bwt_picture(comparison: Comparison, name: str) -> Picture | None:
     :param comparison: whose entries to draw.
     :param name: of the file.
     """
-    frame = _frame(comparison, "FWIError", "BWTError")
     return _picture(
         name,
         f"FWI and BWT error, {comparison.title}",
-        frame,
+        _frame(comparison, "FWIError", "BWTError"),
         lambda frame: plot_fwi_bwt(frame, width=_WIDTH),
+        "Error right after learning (FWI) and its rise until the end (BWT), mean over tasks. "
+        "Lines: standard deviation over seeds. Their sum is the final average error. Lower is "
+        "better.",
     )
 
 
@@ -126,22 +137,23 @@ def sweep_picture(
                 linestyle="--", marker="x+"[index % 2],
             )  # fmt: skip
         axes.set(xlabel=sweeps[0].setting, ylabel="Average error (%)")
-        axes.set_ylim(bottom=0)
+        start_at_zero(axes)
         axes.grid(alpha=0.3)
         add_legend(axes)
         return Picture(name, title, _svg(figure))
 
 
 def _picture(
-    name: str, title: str, frame: pd.DataFrame, plot: Callable[[pd.DataFrame], Figure]
+    name: str,
+    title: str,
+    frame: pd.DataFrame,
+    plot: Callable[[pd.DataFrame], Figure],
+    caption: str = "",
 ) -> Picture | None:
     if frame.empty:
         return None
     with mpl.rc_context(_RC):
-        figure = plot(frame)
-        if plot is not plot_error_matrix:
-            figure.axes[0].yaxis.grid(alpha=0.3)
-        return Picture(name, title, _svg(figure))
+        return Picture(name, title, _svg(plot(frame)), caption)
 
 
 def _frame(comparison: Comparison, *metrics: str) -> pd.DataFrame:

@@ -38,8 +38,10 @@ def _part(part: Part) -> str:
         case Table():
             return _table(part)
         case Gallery(caption, pictures):
-            shown = [f"![{_plain(p.title)}]({FIGURES}/{p.name}.svg)" for p in pictures]
-            return "\n\n".join([_plain(caption), *shown])
+            texts = [_plain(caption)]
+            for one in pictures:
+                texts += [_plain(one.caption), f"![{_plain(one.title)}]({FIGURES}/{one.name}.svg)"]
+            return "\n\n".join(filter(None, texts))
         case Listing(lines):
             return "\n".join(f"    {line}" for text in lines for line in text.splitlines())
         case Folded(summary, parts):

@@ -77,10 +77,8 @@ def _part(part: Part, anchor: str = "") -> str:
             return _table(part)
         case Gallery(caption, pictures):
             shown = "\n".join(map(_picture, pictures))
-            return (
-                f"<figure><figcaption>{escape(caption)}</figcaption>\n"
-                f'<div class="gallery">\n{shown}\n</div></figure>'
-            )
+            above = f'<p class="caption">{escape(caption)}</p>\n' if caption else ""
+            return f'{above}<div class="gallery">\n{shown}\n</div>'
         case Listing(lines):
             return f'<pre tabindex="0">{escape(chr(10).join(lines))}</pre>'
         case Folded(summary, parts):
@@ -92,11 +90,15 @@ def _picture(picture: Picture) -> str:
     width = _width(picture.svg)
     source = base64.b64encode(picture.svg.encode()).decode()
     return (
-        f'<div class="picture"><div class="label">{escape(picture.title)}</div>'
+        f'<figure class="picture" style="width:{width:.0f}px">{_caption(picture.caption)}'
         f'<div class="scroll" tabindex="0"><img alt="{escape(picture.title)}" '
-        f'style="width:{width:.0f}px;min-width:{width * _SMALLEST_SCALE:.0f}px" '
-        f'src="data:image/svg+xml;base64,{source}"></div></div>'
+        f'style="min-width:{width * _SMALLEST_SCALE:.0f}px" '
+        f'src="data:image/svg+xml;base64,{source}"></div></figure>'
     )
+
+
+def _caption(text: str) -> str:
+    return f"<figcaption>{escape(text)}</figcaption>" if text else ""
 
 
 def _width(svg: str) -> float:
@@ -114,7 +116,7 @@ def _table(table: Table) -> str:
     ]
     body = "\n".join(_section(section, table.columns, spreads) for section in table.sections)
     return (
-        f'<figure class="table"><figcaption>{escape(table.caption)}</figcaption>\n'
+        f'<figure class="table">{_caption(table.caption)}\n'
         f'<div class="scroll" tabindex="0"><table>\n<thead>{_head(table.columns)}</thead>\n'
         f"{body}\n</table></div></figure>"
     )

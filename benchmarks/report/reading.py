@@ -64,7 +64,8 @@ class Run:
     @property
     def npz(self) -> str:
         """File and hash of the user's own arrays; empty if the benchmark's own data was used."""
-        return _words(self.config.get("npz"))
+        stored = self.config.get("npz") or ""
+        return " ".join(map(str, stored.values())) if isinstance(stored, dict) else str(stored)
 
     @property
     def training(self) -> dict[str, Any]:
@@ -209,14 +210,3 @@ def _contradiction(outcome: dict[str, float], matrix: np.ndarray) -> str | None:
         if abs(told - computed) > _TOLERANCE:  # False if either is NaN
             return f"outcome.json says {key} {told:.4f}, errors.csv gives {computed:.4f}"
     return None
-
-
-def _words(value: Any) -> str:
-    """A stored value, possibly nested, as words in a row."""
-    if not value:
-        return ""
-    if isinstance(value, dict):
-        return " ".join(word for part in value.values() if (word := _words(part)))
-    if isinstance(value, list):
-        return " ".join(word for part in value if (word := _words(part)))
-    return str(value)

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from inspect import Parameter, signature
 from typing import Any
 
+from avalanche.training.supervised import Naive
+
 from benchmarks.methods import METHODS
 
 _LONGEST_VALUE = 24
-_UNSET = "unset"
 
 
 def default_settings(method: str) -> dict[str, Any]:
@@ -22,11 +23,11 @@ def default_settings(method: str) -> dict[str, Any]:
     if method not in METHODS:
         return {}
     how = METHODS[method]
-    known = how.grid.keys() | how.fixed.keys() | how.others
+    of_any_strategy = signature(Naive).parameters
     stated = {
         name: parameter.default
         for name, parameter in signature(how.constructor).parameters.items()
-        if name in known and parameter.default is not Parameter.empty
+        if name not in of_any_strategy and parameter.default is not Parameter.empty
     }
     return stated | dict(how.fixed)
 
@@ -54,13 +55,19 @@ def difference_words(own: Mapping[str, Any], others: Iterable[Mapping[str, Any]]
     others = list(others)
     names = dict.fromkeys(name for settings in (own, *others) for name in settings)
     return [
-        f"{name}={_short(own[name])}" if name in own else f"{name} {_UNSET}"
+        _words(name, own)
         for name in names
         if any(
             name not in own or name not in other or key_of(own[name]) != key_of(other[name])
             for other in others
         )
     ]
+
+
+def _words(name: str, settings: Mapping[str, Any]) -> str:
+    if name == "matched_to":  # the numbers in it say what DCO's settings say
+        return "compute as DCO's" if name in settings else "compute by epochs"
+    return f"{name}={_short(settings[name])}" if name in settings else f"{name} unset"
 
 
 def is_number(value: Any) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.methods import BOUND, REPLAY
-from benchmarks.report.comparing import Comparison, Entry
+from benchmarks.report.comparing import Comparison, Entry, method_order
 from benchmarks.report.document import Cell, Column, Section, Table
 from benchmarks.report.paper_numbers import TABLE_1, TABLE_1_SOURCE
 from benchmarks.report.reading import ERRORS
@@ -35,13 +35,11 @@ def overview_table(comparisons: Sequence[Comparison]) -> Table:
         columns.append(Column("ours", comparison.title))
         if TABLE_1.get(comparison.published):
             columns.append(Column("paper", comparison.title))
-    labels = {
-        label: entry
-        for mark in _SECTIONS
-        for one in comparisons
-        for label, entry in _lines(one)
-        if (entry.mark if entry else "") == mark
-    }
+    labels: dict[str, Entry | None] = {}
+    for comparison in comparisons:
+        for label, entry in _lines(comparison):
+            labels[label] = labels.get(label) or entry
+    labels = dict(sorted(labels.items(), key=_method_place))
 
     def row(label: str) -> list[Cell]:
         cells = [Cell(label)]
@@ -192,11 +190,13 @@ def settings_table(comparison: Comparison) -> Table:
         seeds = ", ".join(str(run.seed) for run in entry.runs)
         changed = ", ".join(changed_settings(entry.method, entry.settings))
         training = ", ".join(f"{name}={value}" for name, value in entry.training.items())
-        return [Cell(label), Cell(seeds), Cell(training or NONE), Cell(changed or NONE)]
+        presets = ", ".join(dict.fromkeys(run.preset for run in entry.runs if run.preset))
+        texts = (seeds, presets, training, changed)
+        return [Cell(label), *(Cell(text or NONE) for text in texts)]
 
     return Table(
-        "Seeds, training, and the settings of the method that are not its defaults.",
-        [Column(t, numeric=False) for t in ("method", "seeds", "training", "settings")],
+        "Seeds, preset, training, and the settings of the method that are not its defaults.",
+        [Column(t, numeric=False) for t in ("method", "seeds", "preset", "training", "settings")],
         _sections(entries, row),
     )
 
@@ -206,9 +206,8 @@ def origin_table(comparison: Comparison) -> Table:
 
     :param comparison: what to show.
     """
-    configs = [run.config for entry in comparison.entries for run in entry.runs]
     found: dict[str, dict[str, None]] = {}
-    for config in configs:
+    for config in (run.config for run in comparison.runs):
         versions = config.get("versions")
         parts = {
             "commit": config.get("git_commit"),
@@ -235,7 +234,12 @@ def _lines(comparison: Comparison) -> list[tuple[str, Entry | None]]:
     run = {entry.method for entry in comparison.entries}
     lines: list[tuple[str, Entry | None]] = [(e.label, e) for e in comparison.entries]
     absent = [name for name in TABLE_1.get(comparison.published, {}) if name not in run]
-    return lines + [(name, None) for name in absent]
+    return sorted(lines + [(name, None) for name in absent], key=_method_place)
+
+
+def _method_place(line: tuple[str, Entry | None]) -> tuple[int, int, str]:
+    label, entry = line
+    return method_order(entry.method if entry else label)
 
 
 def _sections(lines: Mapping[str, Entry | None], row: Callable[[str], list[Cell]]) -> list[Section]:
