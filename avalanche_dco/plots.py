@@ -81,6 +81,8 @@ def plot_average_error(
             )
     axes.set(xlabel="Experiences trained", ylabel="Average error (%)")
     start_at_zero(axes)
+    if longest == 1:
+        axes.set_xlim(0.5, 1.5)
     _finish(axes, last["method"])
     return figure
 

@@ -27,6 +27,8 @@ PROPOSED = ("dco", "dco-comp")
 REFERENCE = "dco"
 """The method that the others' differences are taken to."""
 
+DECIMALS = 2
+"""Of errors in %, in tables."""
 _SHORT_DIGEST = 12
 
 Statistic = tuple[float, float, int]
@@ -129,11 +131,15 @@ class Comparison:
             default=None,
         )
 
-    def best(self, key: str) -> Entry | None:
-        """The lowest mean among methods without marks; None if there is nothing to choose from."""
-        means = [(entry.statistic(key)[0], entry) for entry in self.entries if not entry.mark]
+    def best(self, key: str) -> list[Entry]:
+        """The lowest mean among methods without marks, and what looks the same in a table.
+
+        :param key: which error; nothing is the best of fewer than two.
+        """
+        means = [(round(e.statistic(key)[0], DECIMALS), e) for e in self.entries if not e.mark]
         finite = [(mean, entry) for mean, entry in means if math.isfinite(mean)]
-        return min(finite, key=lambda pair: pair[0])[1] if len(finite) > 1 else None
+        lowest = min((mean for mean, _ in finite), default=math.nan)
+        return [entry for mean, entry in finite if mean == lowest] if len(finite) > 1 else []
 
 
 def compare(found: Found) -> list[Comparison]:
@@ -202,9 +208,9 @@ def method_order(method: str) -> tuple[int, int, str]:
     """
     printed = list(dict.fromkeys(name for column in TABLE_1.values() for name in column))
     names = list(METHODS)
-    place = (printed if method in printed else names if method in names else [method]).index(method)
     kind = 2 if method in PROPOSED else 0 if method in printed else 1
-    return kind, place, method
+    known = [*printed, *names]
+    return kind, known.index(method) if method in known else len(known), method
 
 
 def _labelled(entries: list[Entry], training: Mapping[str, Any]) -> list[Entry]:

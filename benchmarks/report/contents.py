@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from benchmarks.report import figures, tables
+from benchmarks.report import circumstances, figures, tables
 from benchmarks.report.comparing import Comparison
 from benchmarks.report.document import (
     Cell,
@@ -63,7 +63,7 @@ def _comparison_parts(comparison: Comparison, name: str) -> Iterator[Part]:
     if comparison.split == TEST:  # others serve to choose settings: the numbers are enough
         yield from _picture_parts(comparison, name)
     yield Heading(3, "Cost")
-    yield tables.cost_table(comparison)
+    yield circumstances.cost_table(comparison)
     yield Heading(3, "Configuration")
     yield Folded("Settings, versions, data and commands", _configuration(comparison))
 
@@ -133,8 +133,8 @@ def _configuration(comparison: Comparison) -> list[Table | Listing | Paragraph]:
         str(run.config["command"]) for run in comparison.runs if run.config.get("command")
     )
     parts: list[Table | Listing | Paragraph] = [
-        tables.settings_table(comparison),
-        tables.origin_table(comparison),
+        circumstances.settings_table(comparison),
+        circumstances.origin_table(comparison),
     ]
     if commands:
         parts += [Paragraph("Commands that made the runs:"), Listing(list(commands))]

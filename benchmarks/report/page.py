@@ -111,8 +111,8 @@ def _width(svg: str) -> float:
 
 def _table(table: Table) -> str:
     spreads = [
-        any(row[index].spread for section in table.sections for row in section.rows)
-        for index in range(len(table.columns))
+        max((len(row[i].spread) for section in table.sections for row in section.rows), default=0)
+        for i in range(len(table.columns))
     ]
     body = "\n".join(_section(section, table.columns, spreads) for section in table.sections)
     return (
@@ -141,7 +141,7 @@ def _head(columns: Sequence[Column]) -> str:
     return f"<tr>{''.join(above)}</tr>" + (f"<tr>{''.join(below)}</tr>" if below else "")
 
 
-def _section(section: Section, columns: Sequence[Column], spreads: Sequence[bool]) -> str:
+def _section(section: Section, columns: Sequence[Column], spreads: Sequence[int]) -> str:
     title = (
         f'<tr class="apart"><th colspan="{len(columns)}" scope=rowgroup>'
         f"<span>{escape(section.title)}</span></th></tr>\n"
@@ -155,12 +155,13 @@ def _section(section: Section, columns: Sequence[Column], spreads: Sequence[bool
     return f"<tbody>{title}{rows}</tbody>"
 
 
-def _cell(cell: Cell, column: Column, spread: bool, index: int) -> str:
+def _cell(cell: Cell, column: Column, spread: int, index: int) -> str:
     text = escape(cell.text)
     if cell.best:
         text = f'<strong title="lowest mean">{text}</strong>'
     if spread:  # an empty one, too, so that the values above and below are aligned
-        text += f'<span class="spread">{escape(cell.spread)}</span>'
+        width = f"calc({spread}ch + .6em)"
+        text += f'<span class="spread" style="width:{width}">{escape(cell.spread)}</span>'
     tag = "th scope=row" if index == 0 else "td"
     return f"<{tag}{_kind(column)}>{text}</{tag.split(maxsplit=1)[0]}>"
 
