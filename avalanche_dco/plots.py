@@ -133,7 +133,7 @@ def plot_fwi_bwt(frame: pd.DataFrame, *, stream: str = "test", width: float = _W
         axes.axvline(0, color=_ink(), linewidth=0.8)
         axes.set_yticks(np.arange(len(methods)), methods)
         axes.set(xlabel="Final error (%)", ylabel="Method", ylim=ends[::-1])
-        axes.margins(x=0.12)
+        axes.margins(x=0.18)
         lines = sum(method.count("\n") + 1 for method in methods)
         figure.set_figheight(max(4.0, 1.2 + 0.34 * len(methods), 1.2 + 0.2 * lines))
     else:
@@ -275,7 +275,7 @@ def _style(index: int) -> dict[str, Any]:
 
 def _finish(axes: Axes, methods: pd.Series) -> None:
     axes.grid(alpha=0.3)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if methods.iloc[0] != _ONE_RUN:
         add_legend(axes)
 

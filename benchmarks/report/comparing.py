@@ -184,7 +184,7 @@ def _comparison(runs: list[Run], found: Found) -> Comparison:
         for seeds in groups.values()
         for run in [next(iter(seeds.values()))]
     ]  # fmt: skip
-    entries.sort(key=_order)
+    entries.sort(key=lambda entry: _order(entry, training))
     first = runs[0]
     return Comparison(
         first.benchmark, first.npz, first.split, first.config.get("data"),
@@ -192,13 +192,15 @@ def _comparison(runs: list[Run], found: Found) -> Comparison:
     )  # fmt: skip
 
 
-def _order(entry: Entry) -> tuple[Any, ...]:
+def _order(entry: Entry, training: Mapping[str, Any]) -> tuple[Any, ...]:
     """Those without marks first, by method, the settings of a method by size."""
     values = [
         (name, float(value) if is_number(value) else math.inf, str(value))
         for name, value in sorted(entry.settings.items())
     ]
-    return entry.mark != "", entry.mark == BOUND, method_order(entry.method), values
+    trained_otherwise = [] if key_of(entry.training) == key_of(training) else [str(entry.training)]
+    place = method_order(entry.method)
+    return entry.mark != "", entry.mark == BOUND, place, trained_otherwise, values
 
 
 def method_order(method: str) -> tuple[int, int, str]:
