@@ -232,6 +232,20 @@ def test_figures_adapt_to_dark_pages(report):
         assert "#010203" not in svg
 
 
+def test_heat_maps_name_method_and_trainings(report):
+    folder = report[0][0].parent / "report-figures"
+    drawn = {  # matplotlib repeats a text as a comment beside its letters' shapes
+        path.name: re.findall("<!-- (.*?) -->", path.read_text())
+        for path in folder.glob("*-split-mnist-matrix-*.svg")
+    }
+    methods = ("naive", "dco", "a-gem", "joint")
+    by_method = {name: texts for texts in drawn.values() for name in methods if name in texts}
+    assert sorted(by_method) == ["a-gem", "dco", "joint", "naive"]
+    assert {"1 (exp 0)", "2 (exp 1)", "6.7", "13.4"} <= set(by_method["naive"])  # mean over seeds
+    assert not any("exp" in text for text in by_method["joint"] if "(" in text)
+    assert {"1.1", "2.2"} <= set(by_method["joint"])
+
+
 def test_results_csv(report):
     with report[0][2].open(newline="") as file:
         rows = list(csv.DictReader(file))

@@ -35,6 +35,9 @@ from benchmarks.report.sweeps import Sweep
 
 _WIDTH = 5.0  # inches: the text is still legible when a phone shows all of it
 _LABEL_WIDTH = 26
+_COLUMNS = [
+    "metric", "stream", "method", "seed", "trained", "training_experience", "experience", "value",
+]  # fmt: skip
 _INK = "#010203"  # stands for the page's own text colour until the SVG is written
 _STYLE = "<style>svg{color:#1f2328}@media(prefers-color-scheme:dark){svg{color:#e6e9ee}}</style>"
 _RC: dict[Any, Any] = {
@@ -97,7 +100,7 @@ def matrix_pictures(comparison: Comparison, name: str) -> list[Picture]:
     frame = _frame(comparison, "ErrorMatrix")
     pictures = []
     for index, entry in enumerate(comparison.entries):
-        own = frame[frame["method"] == _drawn(entry.label)] if len(frame) else frame
+        own = frame[frame["method"] == _drawn(entry.label)]
         picture = _picture(
             f"{name}-{index + 1}", f"Error matrix of {entry.label}", own, plot_error_matrix
         )
@@ -165,7 +168,8 @@ def _frame(comparison: Comparison, *metrics: str) -> pd.DataFrame:
         for row in _rows(run)
         if row["metric"] in metrics and math.isfinite(row["value"])
     ]
-    return pd.DataFrame(rows)
+    frame = pd.DataFrame(rows, columns=_COLUMNS)
+    return frame.astype({"experience": "Int64", "training_experience": "Int64"})
 
 
 def _rows(run: Run) -> list[dict[str, Any]]:
