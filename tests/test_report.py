@@ -232,6 +232,13 @@ def test_figures_adapt_to_dark_pages(report):
         assert "#010203" not in svg
 
 
+def test_lines_of_the_proposed_methods_come_first(report):
+    (path,) = (report[0][0].parent / "report-figures").glob("*-split-mnist-average-error.svg")
+    texts = re.findall("<!-- (.*?) -->", path.read_text())
+    explained = [text for text in texts if text in ("naive", "dco", "a-gem", "joint (once)")]
+    assert explained == ["dco", "naive", "a-gem", "joint (once)"]
+
+
 def test_heat_maps_name_method_and_trainings(report):
     folder = report[0][0].parent / "report-figures"
     drawn = {  # matplotlib repeats a text as a comment beside its letters' shapes

@@ -112,6 +112,9 @@ def test_a_default_is_the_same_said_or_not(tmp_path):
     assert entry.settings["theta"] == default_settings("dco")["theta"] == 0.2
     assert changed_settings(entry.method, entry.settings | {"k": 7}) == ["k=7"]
     assert default_settings("unheard of") == {}
+    assert default_settings("dco-comp")["theta"] == 0.2
+    assert default_settings("dco-comp")["compression_updates"] == 50
+    assert default_settings("ewc") == {"half": True}
 
 
 def test_training_that_differs_is_in_the_label(tmp_path):

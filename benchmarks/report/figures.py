@@ -28,9 +28,10 @@ from avalanche_dco.plots import (
     plot_fwi_bwt,
     start_at_zero,
 )
-from benchmarks.report.comparing import Comparison
+from benchmarks.report.comparing import Comparison, Entry
 from benchmarks.report.document import Picture
 from benchmarks.report.reading import Run, learned_at
+from benchmarks.report.settings import PROPOSED
 from benchmarks.report.sweeps import Sweep
 
 _WIDTH = 5.0  # inches: the text is still legible when a phone shows all of it
@@ -60,12 +61,14 @@ def average_error_picture(comparison: Comparison, name: str) -> Picture | None:
     :param comparison: whose entries to draw.
     :param name: of the file.
     """
-    shaded = len(comparison.entries) <= MOST_SHADED
-    levels = any(run.trained_once for entry in comparison.entries for run in entry.runs)
+    # The first get the strongest colours and full lines.
+    entries = sorted(comparison.entries, key=lambda entry: entry.method not in PROPOSED)
+    shaded = len(entries) <= MOST_SHADED
+    levels = any(run.trained_once for run in comparison.runs)
     return _picture(
         name,
         f"Average error against tasks learned, {comparison.title}",
-        _frame(comparison, "AverageError"),
+        _frame(entries, "AverageError"),
         lambda frame: plot_average_error(frame, width=_WIDTH),
         "Average error on the tasks learned so far, after each task, mean over seeds. "
         + ("Shaded: standard deviation over seeds. " if shaded else "")
@@ -83,7 +86,7 @@ def fwi_bwt_picture(comparison: Comparison, name: str) -> Picture | None:
     return _picture(
         name,
         f"FWI and BWT error, {comparison.title}",
-        _frame(comparison, "FWIError", "BWTError"),
+        _frame(comparison.entries, "FWIError", "BWTError"),
         lambda frame: plot_fwi_bwt(frame, width=_WIDTH),
         "Error right after learning (FWI) and its rise until the end (BWT), mean over tasks. "
         "Lines: standard deviation over seeds. Their sum is the final average error. Lower is "
@@ -97,7 +100,7 @@ def matrix_pictures(comparison: Comparison, name: str) -> list[Picture]:
     :param comparison: whose entries to draw.
     :param name: how the files' names begin.
     """
-    frame = _frame(comparison, "ErrorMatrix")
+    frame = _frame(comparison.entries, "ErrorMatrix")
     pictures = []
     for index, entry in enumerate(comparison.entries):
         own = frame[frame["method"] == _drawn(entry.label)]
@@ -159,11 +162,11 @@ def _picture(
         return Picture(name, title, _svg(plot(frame)), caption)
 
 
-def _frame(comparison: Comparison, *metrics: str) -> pd.DataFrame:
+def _frame(entries: Sequence[Entry], *metrics: str) -> pd.DataFrame:
     """The matrices of all runs as the frame that a logger would have made."""
     rows = [
         {**row, "method": _drawn(entry.label), "seed": run.seed, "stream": "test"}
-        for entry in comparison.entries
+        for entry in entries
         for run in entry.runs
         for row in _rows(run)
         if row["metric"] in metrics and math.isfinite(row["value"])

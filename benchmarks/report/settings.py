@@ -10,7 +10,11 @@ from typing import Any
 
 from avalanche.training.supervised import Naive
 
+from avalanche_dco.plugins.base import DirectionConstrainedPlugin
 from benchmarks.methods import METHODS
+
+PROPOSED = ("dco", "dco-comp")
+"""What the paper proposes."""
 
 _LONGEST_VALUE = 24
 
@@ -24,9 +28,12 @@ def default_settings(method: str) -> dict[str, Any]:
         return {}
     how = METHODS[method]
     of_any_strategy = signature(Naive).parameters
+    # DCO and DCO-COMP share settings, of which the latter's constructor names none.
+    shared = [DirectionConstrainedPlugin] if method in PROPOSED else []
     stated = {
         name: parameter.default
-        for name, parameter in signature(how.constructor).parameters.items()
+        for constructor in (*shared, how.constructor)
+        for name, parameter in signature(constructor).parameters.items()
         if name not in of_any_strategy and parameter.default is not Parameter.empty
     }
     return stated | dict(how.fixed)
