@@ -13,6 +13,7 @@ from avalanche_dco.errors import DCOError
 
 COMMANDS = {
     "run": "benchmarks.run",
+    "report": "benchmarks.report",
     "tables": "benchmarks.tables",
     "capacity": "benchmarks.capacity",
     "core-speed": "benchmarks.core_speed",

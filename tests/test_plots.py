@@ -192,6 +192,52 @@ def test_capacity() -> None:
     check_drawable(compared)
 
 
+def many_methods(count: int, **columns: Any) -> pd.DataFrame:
+    return pd.concat([run_frame(E, method=f"Method {i}", **columns) for i in range(count)])
+
+
+def test_many_methods_are_explained_below_the_figure_and_not_shaded() -> None:
+    few, many = plot_average_error(many_methods(3)), plot_average_error(many_methods(10))
+    assert few.legends == []
+    assert len(few.axes[0].collections) == 3
+    (legend,) = many.legends
+    assert [text.get_text() for text in legend.get_texts()] == [f"Method {i}" for i in range(10)]
+    assert many.axes[0].get_legend() is None
+    assert len(many.axes[0].collections) == 0
+    assert many.get_figheight() > few.get_figheight()
+    check_drawable(many)
+
+
+def test_bars_lie_where_names_would_not_fit() -> None:
+    figure = plot_fwi_bwt(many_methods(10))
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()][:2] == ["Method 0", "Method 1"]
+    assert axes.yaxis_inverted()
+    np.testing.assert_allclose([bar.get_width() for bar in axes.containers[0]], 15)
+    np.testing.assert_allclose([bar.get_width() for bar in axes.containers[-1]], 20)
+    check_drawable(figure)
+    long = pd.concat([run_frame(E, method=name * 45) for name in "ab"])
+    assert plot_fwi_bwt(long).axes[0].get_xlabel() == "Final error (%)"
+    assert plot_fwi_bwt(long, width=40).axes[0].get_ylabel() == "Final error (%)"
+
+
+def test_one_training_has_one_tick_and_low_errors_are_not_cut_off() -> None:
+    (axes,) = plot_average_error(run_frame(np.array([[0.25]]))).axes
+    visible = [tick for tick in axes.get_xticks() if 0.5 <= tick <= 1.5]
+    assert visible == [1]
+    assert axes.get_ylim() == (0, pytest.approx(26.5))
+    (axes,) = plot_average_error(run_frame(np.zeros((2, 2)))).axes
+    assert axes.get_ylim()[1] > 0
+
+
+def test_black_follows_the_colour_of_text() -> None:
+    with matplotlib.rc_context({"text.color": "#abcdef"}):
+        lines = plot_average_error(many_methods(8)).axes[0].lines
+    black = PALETTE.index("#000000")
+    assert lines[black].get_color() == "#abcdef"
+    assert lines[0].get_color() == PALETTE[0]
+
+
 def test_frames_that_lack_something_are_refused() -> None:
     with pytest.raises(SettingError, match=r"to_frame\(\)"):
         plot_average_error(pd.DataFrame({"a": [1]}))

@@ -1,0 +1,28 @@
+"""Figures from a frame of metrics: of one run, or of several with a ``method`` column.
+
+Every function takes the frame of :class:`.PandasLogger` (or :func:`.read_log`) and returns a new
+:class:`matplotlib.figure.Figure`; nothing is shown and pyplot's state is left alone. To compare,
+concatenate frames with a ``method`` column, and with a ``seed`` column for repeated runs: means
+are drawn, with the standard deviation over seeds.
+
+The colours are those of Okabe and Ito, told apart with any kind of colour vision; markers and
+hatching say the same again. Black is drawn in rcParams' text colour, so that figures may be made
+for dark pages.
+"""
+
+from .bars import plot_fwi_bwt
+from .curves import MOST_SHADED, plot_average_error, plot_capacity
+from .heat_maps import draw_error_matrix, plot_error_matrix
+from .style import PALETTE, add_legend, start_at_zero
+
+__all__ = [
+    "MOST_SHADED",
+    "PALETTE",
+    "add_legend",
+    "draw_error_matrix",
+    "plot_average_error",
+    "plot_capacity",
+    "plot_error_matrix",
+    "plot_fwi_bwt",
+    "start_at_zero",
+]

@@ -1,0 +1,95 @@
+"""Lines against the number of trainings: average error, capacity."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from .style import ONE_RUN, WIDTH, add_legend, latest, look_of, new_figure, select, start_at_zero
+
+MOST_SHADED = 6
+"""The most methods whose standard deviations are shaded in one figure."""
+
+
+def plot_average_error(
+    frame: pd.DataFrame, *, stream: str = "test", width: float = WIDTH
+) -> Figure:
+    """Average error against the number of trainings, one line per method.
+
+    A method that trained once (joint training) is drawn as a level, the bound for the others. The
+    standard deviation over seeds is shaded, unless there are so many methods that shades hide them.
+
+    :param frame: metrics with ``AverageError`` in them.
+    :param stream: the evaluated stream.
+    :param width: of the figure, in inches.
+    """
+    rows = select(frame, "AverageError", stream)
+    shaded = rows["method"].nunique() <= MOST_SHADED
+    figure, axes = new_figure(width)
+    last = latest(rows, ["method", "seed", "trained"])
+    longest = last["trained"].max()
+    for index, (method, runs) in enumerate(last.groupby("method", sort=False)):
+        style = look_of(index)
+        percent = 100 * runs.groupby("trained")["value"].agg(["mean", "std"]).fillna(0.0)
+        if len(percent) == 1 and longest > 1:
+            level = percent["mean"].iloc[0]
+            axes.axhline(level, color=style["color"], linestyle="--", label=f"{method} (once)")
+            continue
+        axes.plot(percent.index, percent["mean"], label=method, **style)
+        if shaded:
+            axes.fill_between(
+                percent.index,
+                percent["mean"] - percent["std"],
+                percent["mean"] + percent["std"],
+                color=style["color"],
+                alpha=0.2,
+                linewidth=0,
+            )
+    axes.set(xlabel="Experiences trained", ylabel="Average error (%)")
+    start_at_zero(axes)
+    if longest == 1:
+        axes.set_xlim(0.5, 1.5)
+    _finish(axes, last["method"])
+    return figure
+
+
+def plot_capacity(frame: pd.DataFrame) -> Figure:
+    """How full the network is: the gradients' share in the prohibited directions, and memory.
+
+    Above, the share of the energy of a task's gradients that lies in the span of the directions
+    collected so far, at the start (hollow) and the end (filled) of its training; 1 means no room
+    is left. Below, the memory that the directions take.
+
+    :param frame: metrics with ``CapacityStart``, ``CapacityEnd`` and ``DirectionMemory`` in them.
+    """
+    figure = Figure(figsize=(6.4, 5.6), layout="constrained")
+    share, memory = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
+    methods = None
+    for metric, axes, scale, look in (
+        ("CapacityStart", share, 1.0, {"linestyle": "--", "markerfacecolor": "white"}),
+        ("CapacityEnd", share, 1.0, {}),
+        ("DirectionMemory", memory, 2.0**-20, {}),
+    ):
+        last = latest(select(frame, metric, None), ["method", "seed", "trained"])
+        methods = last["method"] if methods is None else methods
+        for index, (method, runs) in enumerate(last.groupby("method", sort=False)):
+            mean = scale * runs.groupby("trained")["value"].mean()
+            when = {"CapacityStart": "start", "CapacityEnd": "end"}.get(metric)
+            label = ", ".join(part for part in (str(method), when) if part)
+            axes.plot(mean.index, mean, label=label, **(look_of(index) | look))
+    share.set_ylabel("Share of gradient energy in\nprohibited directions")
+    share.set_ylim(-0.03, 1.03)
+    share.legend(frameon=False, fontsize=9)
+    memory.set(xlabel="Experiences trained", ylabel="Memory (MiB)")
+    memory.set_ylim(bottom=0)
+    for axes in (share, memory):
+        axes.grid(alpha=0.3)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return figure
+
+
+def _finish(axes: Axes, methods: pd.Series) -> None:
+    axes.grid(alpha=0.3)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    if methods.iloc[0] != ONE_RUN:
+        add_legend(axes)
