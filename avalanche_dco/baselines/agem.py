@@ -33,13 +33,13 @@ class AGEMPlugin(plugins.AGEMPlugin):
         super().update_memory(dataset, num_workers, **kwargs)
         # A running iterator can be neither saved nor continued bit for bit: it starts when asked.
         self.buffer_dataloader = None
-        self.buffer_dliter: Iterator[Any] = iter(list[Any]())
+        self.buffer_dliter: Iterator[Any] = iter(())
         self._num_workers = num_workers
 
     def sample_from_memory(self) -> Any:
         """A mini-batch drawn from the memory, as many patterns of each experience."""
         if self.buffer_dataloader is None:
-            self.buffer_dataloader = GroupBalancedInfiniteDataLoader(
+            loader: Any = GroupBalancedInfiniteDataLoader(
                 self.buffers,
                 batch_size=self.sample_size // len(self.buffers),
                 shuffle=True,
@@ -47,5 +47,5 @@ class AGEMPlugin(plugins.AGEMPlugin):
                 pin_memory=False,
                 persistent_workers=self._num_workers > 0,
             )
-            self.buffer_dliter = iter(self.buffer_dataloader)
+            self.buffer_dataloader, self.buffer_dliter = loader, iter(loader)
         return super().sample_from_memory()
