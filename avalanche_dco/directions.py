@@ -19,6 +19,7 @@ import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -109,6 +110,27 @@ class Directions:
     def __init__(self, k: int, factors: dict[str, Factors]):
         self.k = k
         self.factors = factors
+
+    def state(self) -> dict[str, Any]:
+        """Tensors, numbers and strings from which :meth:`from_state` makes the same directions."""
+        return {
+            "k": self.k,
+            "factors": {
+                name: {"U": f.U, "V": f.V, "shape": list(f.shape), "start": f.start}
+                for name, f in self.factors.items()
+            },
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Directions:
+        """The directions that :meth:`state` was taken of."""
+        return cls(
+            state["k"],
+            {
+                name: Factors(f["U"], f["V"], torch.Size(f["shape"]), f["start"])
+                for name, f in state["factors"].items()
+            },
+        )
 
     @classmethod
     def random(cls, like: Weights, k: int) -> Directions:

@@ -19,3 +19,7 @@ class GradientError(DCOError, RuntimeError):
 
 class CheckpointError(DCOError, RuntimeError):
     """A checkpoint cannot be written or read, or is not what it should be."""
+
+
+class StateError(DCOError, ValueError):
+    """The state of a plugin is damaged, or belongs to another plugin, model or version."""

@@ -5,10 +5,12 @@ from typing import Any
 from avalanche.training import plugins
 from avalanche.training.utils import ParamData, copy_params_dict, zerolike_params_dict
 
+from avalanche_dco.baselines.param_data import as_param_data, as_tensors
 from avalanche_dco.model_state import modes_kept
+from avalanche_dco.plugins.state import Plain, PluginState
 
 
-class RWalkPlugin(plugins.RWalkPlugin):
+class RWalkPlugin(PluginState, plugins.RWalkPlugin):
     """Avalanche's RWalk with three corrections.
 
     * Avalanche 0.6.0 puts the model into eval mode before every training iteration and leaves it
@@ -21,6 +23,10 @@ class RWalkPlugin(plugins.RWalkPlugin):
       the experience cuts short is counted instead; in Avalanche it is lost, or goes on into the
       next experience.
     """
+
+    _SETTINGS = ("ewc_lambda", "ewc_alpha", "delta_t")
+    _CHANGES_WITHIN = True
+    _KEPT = ("iter_importance", "exp_importance", "exp_scores", "exp_params", "exp_penalties")
 
     def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
         """Start the first interval of the experience, with the parameters it has by now."""
@@ -38,7 +44,15 @@ class RWalkPlugin(plugins.RWalkPlugin):
                         name, init_tensor=score.data.clone(), device=score.device
                     )
         super().after_training_exp(strategy, *args, **kwargs)
+        self._finished(strategy)
 
     def _update_grad(self, strategy: Any) -> None:
         with modes_kept(strategy.model):
             super()._update_grad(strategy)
+
+    def _memory(self) -> Plain:
+        return {name: as_tensors(getattr(self, name)) for name in self._KEPT}
+
+    def _set_memory(self, memory: Plain) -> None:
+        for name in self._KEPT:
+            setattr(self, name, as_param_data(memory[name]))

@@ -122,6 +122,8 @@ def maybe_load_checkpoint(
     _refuse_other(path, saved, strategy)
     RNGManager.__setstate__(content["random_states"])
     strategy.__dict__.update(saved.__dict__)
+    if map_location is not None:
+        _move(strategy, torch.device(map_location))
     return strategy, content["exp_counter"]
 
 
@@ -132,6 +134,16 @@ def _device_map(map_location: str | torch.device | None) -> dict[str, str] | Non
     target = str(torch.device(map_location))
     gpus = ["cuda", *(f"cuda:{index}" for index in range(100))]
     return {"cpu": "cpu"} | dict.fromkeys(gpus, target)
+
+
+def _move(strategy: Any, device: torch.device) -> None:
+    """Bring a strategy that was on a CPU to another device; the plugins follow in training."""
+    if strategy.device == device:
+        return
+    strategy.device = device
+    strategy.model.to(device)
+    # It knows which parts of an optimizer's state belong where the parameters are.
+    strategy.optimizer.load_state_dict(strategy.optimizer.state_dict())
 
 
 def _refuse_other(path: Path, saved: Any, strategy: Any) -> None:

@@ -32,7 +32,7 @@ def write_sealed(path: Path, about: dict[str, Any], write: Callable[[IO[bytes]],
     :param about: what the third line says.
     :param write: writes the payload to the file it is given, from front to back.
     """
-    with _replacing(path) as file:
+    with replacing(path) as file:
         file.write(_first_line(FORMAT))
         place = file.tell()
         file.write(b"0" * _DIGEST_LENGTH + b"\n")
@@ -106,8 +106,11 @@ class _HashingWriter:
 
 
 @contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write; it takes the place of ``path`` once the block has ended well."""
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write; it takes the place of ``path`` once the block has ended well.
+
+    :param path: where it goes; the folder is made if need be.
+    """
     prefix, suffix = f"{path.name}.", ".part"
     unfinished = path.with_name(f"{prefix}{os.getpid()}-{secrets.token_hex(4)}{suffix}")
     try:
@@ -145,11 +148,7 @@ def _reason(error: OSError) -> str:
 
 
 def _what_is_left(path: Path) -> str:
-    return (
-        "The checkpoint that was there before is untouched."
-        if path.exists()
-        else "There was none before."
-    )
+    return "What was there before is untouched." if path.exists() else "There was none before."
 
 
 def _sync_folder(folder: Path) -> None:

@@ -26,6 +26,7 @@ from avalanche_dco.plugins.isolation import isolated
 from avalanche_dco.plugins.reporting import experience_number, progress_bar, publish
 from avalanche_dco.plugins.sampling import BatchStream
 from avalanche_dco.plugins.settings import check_direction_settings
+from avalanche_dco.plugins.state import PluginState
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
@@ -34,11 +35,14 @@ ParameterFilter = Callable[[str, Parameter], bool]
 GradientSource = Literal["criterion", "logits"]
 
 
-class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
+class DirectionConstrainedPlugin(PluginState, SupervisedPlugin, ABC):
     """What DCO and DCO-COMP have in common; they differ in how directions are stored (step 4).
 
     For the arguments, see :class:`avalanche_dco.DCOPlugin`.
     """
+
+    _SETTINGS = ("k", "dco_lambda", "gradient_source")
+    _ON_MODEL_DEVICE = False  # see _follow
 
     def __init__(
         self,
@@ -105,6 +109,7 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
 
     def before_training(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Warn of what would quietly give other numbers than the user expects."""
+        super().before_training(strategy, **kwargs)
         if self.penalty is not None and strategy.clock.train_exp_counter == 0:
             warnings.warn(
                 f"This {type(self).__name__} has learned directions already, but the strategy has "
@@ -168,8 +173,11 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
     def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Push into the cone, learn the task's directions, store them."""
         self._x_0 = {}
-        if self.push_epochs == 0 and self.autoencoder_updates == 0:
-            return
+        if self.push_epochs or self.autoencoder_updates:
+            self._push_and_learn(strategy, **kwargs)
+        self._finished(strategy)
+
+    def _push_and_learn(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         parameters = trainable(strategy.model)
         before = _snapshot(parameters)
         try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from avalanche_dco.directions import Directions, Weights
 from avalanche_dco.penalty import Penalty
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
+from avalanche_dco.plugins.state import Plain
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
@@ -86,3 +87,10 @@ class DCOPlugin(DirectionConstrainedPlugin):
     def _follow(self, parameters: Weights) -> None:
         assert self.penalty is not None
         self.penalty = self.penalty.following(parameters)
+
+    def _memory(self) -> Plain:
+        return {"penalty": None if self.penalty is None else self.penalty.state()}
+
+    def _set_memory(self, memory: Plain) -> None:
+        kept = memory["penalty"]
+        self.penalty = None if kept is None else Penalty.from_state(kept)

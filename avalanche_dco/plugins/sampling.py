@@ -43,7 +43,7 @@ class BatchStream:
         self._size = len(dataset)  # type: ignore[arg-type]
         self._batch_size = min(batch_size, self._size)
         self._num_workers = num_workers
-        self._tensors = _as_tensors(dataset, _collate_of(dataset), self._size)
+        self._tensors = stacked_samples(dataset)
 
     @property
     def batches_per_epoch(self) -> int:
@@ -89,10 +89,12 @@ def _collate_of(dataset: Dataset) -> Callable[[list[Any]], Any]:
     return getattr(dataset, "collate_fn", None) or default_collate
 
 
-def _as_tensors(
-    dataset: Dataset, collate: Callable[[list[Any]], Any], size: int
-) -> list[Tensor] | None:
-    """All samples stacked, or None where cutting batches from them would not be the same."""
+def stacked_samples(dataset: Dataset) -> list[Tensor] | None:
+    """All samples stacked, or None where cutting batches from them would not be the same.
+
+    :param dataset: a map-style data set.
+    """
+    collate, size = _collate_of(dataset), len(dataset)  # type: ignore[arg-type]
     rng_before = _rng_state()
     tensors: list[Tensor] = []
     for start in range(0, size, _CHUNK):
