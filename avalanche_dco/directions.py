@@ -36,6 +36,26 @@ def matrix_shape(shape: torch.Size) -> tuple[int, int]:
     return rows, math.prod(shape[1:])
 
 
+def common_dtype(tensors: Weights) -> torch.dtype:
+    """The precision of directions for these parameters.
+
+    One for all, at least single: codes are sums over all parameters.
+    """
+    return functools.reduce(
+        torch.promote_types, (tensor.dtype for tensor in tensors.values()), torch.float32
+    )
+
+
+def bytes_of_directions(like: Weights, k: int) -> int:
+    """Memory of ``k`` directions, with a target and a weight for each.
+
+    :param like: the parameters that have a part in them.
+    :param k: number of directions.
+    """
+    numbers = sum(sum(matrix_shape(tensor.shape)) for tensor in like.values())
+    return k * (numbers + 2) * common_dtype(like).itemsize
+
+
 @dataclass
 class Factors:
     """One parameter's share of the directions ``start`` to ``start + width``.
@@ -143,10 +163,7 @@ class Directions:
         :param like: the parameters, for their names, shapes, dtypes and devices.
         :param k: number of directions.
         """
-        # One precision for all, at least single: codes are sums over all parameters.
-        dtype = functools.reduce(
-            torch.promote_types, (tensor.dtype for tensor in like.values()), torch.float32
-        )
+        dtype = common_dtype(like)
 
         def uniform(tensor: Tensor, rows: int, bound: float) -> Tensor:
             values = torch.empty(rows, k, dtype=dtype, device=tensor.device)

@@ -17,6 +17,10 @@ class GradientError(DCOError, RuntimeError):
     """A gradient is not a number, or infinite."""
 
 
+class DataError(DCOError, ValueError):
+    """The data of an experience cannot be learned from."""
+
+
 class CheckpointError(DCOError, RuntimeError):
     """A checkpoint cannot be written or read, or is not what it should be."""
 

@@ -143,7 +143,7 @@ class TestRefusals:
 
     def test_another_model_at_once_or_when_training_starts(self, state):
         wider = small_mlp(inputs=5)
-        reason = r"parameter '0.weight' had shape \[8, 6\] and has \[8, 5\]"
+        reason = r"parameter '0.weight' had shape \[8, 6\] and has \[8, 5\] now"
         self.refused(DCOCompPlugin(**QUICK), state, reason, model=wider)
         plugin = DCOCompPlugin(**QUICK)
         plugin.load_state_dict(state)
@@ -155,7 +155,7 @@ class TestRefusals:
 
     def test_a_model_that_lacks_a_parameter(self, state):
         smaller = nn.Sequential(nn.Linear(6, 8))
-        self.refused(DCOCompPlugin(**QUICK), state, "'2.weight' of shape", model=smaller)
+        self.refused(DCOCompPlugin(**QUICK), state, "'2.weight' had shape", model=smaller)
 
     def test_a_strategy_that_has_trained_something_else(self, state):
         stream = blobs(3).train_stream

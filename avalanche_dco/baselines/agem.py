@@ -10,11 +10,12 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from avalanche_dco.errors import SettingError, StateError
+from avalanche_dco.plugins.checks import InputChecks
 from avalanche_dco.plugins.sampling import CACHE_BYTES, stacked_samples
 from avalanche_dco.plugins.state import Plain, PluginState
 
 
-class AGEMPlugin(PluginState, plugins.AGEMPlugin):
+class AGEMPlugin(InputChecks, PluginState, plugins.AGEMPlugin):
     """Avalanche's A-GEM with a random sample of the memory for each step.
 
     Avalanche 0.6.0 reads its memory in a fixed order: the loader is made without ``shuffle``, so

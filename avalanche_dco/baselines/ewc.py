@@ -13,10 +13,11 @@ from avalanche_dco.baselines.param_data import as_param_data, as_tensors
 from avalanche_dco.baselines.per_sample import mean_transformed_gradients
 from avalanche_dco.baselines.samples import loaded_batches
 from avalanche_dco.model_state import modes_kept
+from avalanche_dco.plugins.checks import InputChecks
 from avalanche_dco.plugins.state import Plain, PluginState
 
 
-class EWCPlugin(PluginState, plugins.EWCPlugin):
+class EWCPlugin(InputChecks, PluginState, plugins.EWCPlugin):
     r"""Avalanche's EWC with the exact empirical Fisher information.
 
     The importances of Avalanche 0.6.0 are squares of *mini-batch mean* gradients. In a batch of
@@ -29,6 +30,7 @@ class EWCPlugin(PluginState, plugins.EWCPlugin):
 
     _SETTINGS = ("ewc_lambda", "mode", "decay_factor", "keep_importance_data")
     _BINDING = ("mode",)
+    _FOR_ALL_PARAMETERS = True
 
     def __init__(
         self,

@@ -9,10 +9,11 @@ from avalanche.training import plugins
 from torch import Tensor, nn
 
 from avalanche_dco.errors import StateError
+from avalanche_dco.plugins.checks import InputChecks
 from avalanche_dco.plugins.state import Plain, PluginState
 
 
-class LwFPlugin(PluginState, plugins.LwFPlugin):
+class LwFPlugin(InputChecks, PluginState, plugins.LwFPlugin):
     """Avalanche's LwF with three corrections.
 
     * The teacher of Avalanche 0.6.0 is a copy of a model in train mode: its dropout stays on, so
@@ -23,6 +24,8 @@ class LwFPlugin(PluginState, plugins.LwFPlugin):
     * It needs datasets with a ``task_set``, which those of ``benchmark_from_datasets`` lack; here
       the classes are read from the targets.
     """
+
+    _FOR_ALL_PARAMETERS = True
 
     _teacher: dict[str, Tensor] | None = None
     """A teacher that was loaded, until there is a model to put it into."""

@@ -11,12 +11,13 @@ from avalanche_dco.baselines.param_data import as_param_data, as_tensors
 from avalanche_dco.baselines.per_sample import mean_transformed_gradients
 from avalanche_dco.baselines.samples import loaded_batches
 from avalanche_dco.model_state import modes_kept
+from avalanche_dco.plugins.checks import InputChecks
 from avalanche_dco.plugins.state import Plain, PluginState
 
 _SAMPLES_PER_BATCH = 256
 
 
-class MASPlugin(PluginState, plugins.MASPlugin):
+class MASPlugin(InputChecks, PluginState, plugins.MASPlugin):
     """Avalanche's MAS with three corrections.
 
     * Avalanche 0.6.0 computes the importances in train mode: with dropout switched on they are
@@ -30,6 +31,7 @@ class MASPlugin(PluginState, plugins.MASPlugin):
     """
 
     _SETTINGS = ("_lambda", "alpha")
+    _FOR_ALL_PARAMETERS = True
 
     def before_backward(self, strategy: Any, **kwargs: Any) -> None:
         """Add the penalty."""

@@ -8,10 +8,11 @@ from avalanche.training import plugins
 from avalanche.training.utils import ParamData
 
 from avalanche_dco.baselines.param_data import as_param_data, as_tensors
+from avalanche_dco.plugins.checks import InputChecks
 from avalanche_dco.plugins.state import Plain, PluginState
 
 
-class SynapticIntelligencePlugin(PluginState, plugins.SynapticIntelligencePlugin):
+class SynapticIntelligencePlugin(InputChecks, PluginState, plugins.SynapticIntelligencePlugin):
     r"""Avalanche's Synaptic Intelligence with four corrections.
 
     * Avalanche 0.6.0 takes its snapshots of the weights with ``param.detach().cpu().flatten()``,
@@ -31,6 +32,7 @@ class SynapticIntelligencePlugin(PluginState, plugins.SynapticIntelligencePlugin
     _SETTINGS = ("si_lambda", "eps", "excluded_parameters", "max_importance")
     _BINDING = ("excluded_parameters",)
     _CHANGES_WITHIN = True
+    _FOR_ALL_PARAMETERS = True
     _ON_MODEL_DEVICE = False  # Avalanche computes its path integrals on the CPU
 
     def __init__(

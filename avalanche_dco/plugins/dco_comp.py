@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from avalanche_dco.compression import CompressedTasks, Start, compress
-from avalanche_dco.directions import Directions, Weights
+from avalanche_dco.directions import Directions, Weights, bytes_of_directions, common_dtype
 from avalanche_dco.errors import SettingError
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
 from avalanche_dco.plugins.reporting import publish
@@ -128,6 +128,12 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     def _keep(self, tasks: CompressedTasks | None) -> None:
         penalty = None if tasks is None else tasks.penalty()
         self._tasks, self.penalty = tasks, penalty  # both or, if interrupted, none
+
+    def _bytes_expected(self, constrained: Weights) -> int:
+        tasks = 1 + (0 if self._tasks is None else self._tasks.tasks)
+        shared, own = self.k // 2, self.k // (2 * tasks)
+        targets = tasks * (shared + own) * common_dtype(constrained).itemsize
+        return bytes_of_directions(constrained, shared + tasks * own) + targets
 
     def _memory(self) -> Plain:
         return {"tasks": None if self._tasks is None else self._tasks.state()}

@@ -20,12 +20,13 @@ from avalanche_dco.gradient_projection import (
 )
 from avalanche_dco.layer_recording import InputRecorder, projectable_layers
 from avalanche_dco.model_state import modes_kept, random_state_kept
+from avalanche_dco.plugins.checks import InputChecks
 from avalanche_dco.plugins.state import Plain, PluginState
 
 _SAMPLES_PER_FORWARD = 128
 
 
-class GPMPlugin(PluginState, SupervisedPlugin):
+class GPMPlugin(InputChecks, PluginState, SupervisedPlugin):
     """Gradient Projection Memory (Saha, Garg and Roy, ICLR 2021).
 
     After each experience the inputs of every ``Linear`` and ``Conv2d`` layer are collected on a

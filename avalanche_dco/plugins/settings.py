@@ -68,6 +68,7 @@ _NUMBERS_OR_NONE: dict[str, tuple[dict[str, Any], str]] = {
         {"above_low": True},
         "the longest gradient the penalty may have (None for any)",
     ),
+    "max_bytes": ({"above_low": True}, "the memory above which to warn (None for never)"),
 }
 
 

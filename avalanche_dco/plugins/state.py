@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from avalanche_dco.errors import StateError
+from avalanche_dco.errors import ModelError, StateError
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
@@ -45,6 +45,8 @@ class PluginState(ABC):
     """Whether the memory also changes before an experience has ended."""
     _ON_MODEL_DEVICE = True
     """Whether the memory has to be where the model is."""
+    _FOR_ALL_PARAMETERS = False
+    """Whether the memory is of use only while the model keeps all of its parameters."""
 
     # Class attributes stand in for an __init__, which Avalanche's plugins do not pass on.
     _parameters: dict[str, list[int]] | None = None
@@ -112,12 +114,13 @@ class PluginState(ABC):
 
     def before_training(self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any) -> None:
         """Fit a state that was loaded to the strategy it was loaded for."""
-        if self._clock is not None:
+        if self._parameters is not None:
             if self._loaded:
-                assert self._parameters is not None
                 _refuse_other_model(type(self).__name__, self._parameters, strategy.model)
                 self._set_clock(strategy)
                 self._loaded = False
+            elif self._FOR_ALL_PARAMETERS:
+                self._refuse_changed_model(self._parameters, strategy.model)
             self._follow_device(strategy.model)
         self._within = True
         super().before_training(strategy, *args, **kwargs)  # type: ignore[misc]
@@ -145,6 +148,15 @@ class PluginState(ABC):
                 f"The state of {type(self).__name__} knows {wanted} experiences, but this strategy "
                 f"has trained {clock.train_exp_counter}. Load it into a plugin of a strategy that "
                 "has not trained yet, or has trained the same experiences."
+            )
+
+    def _refuse_changed_model(self, parameters: dict[str, list[int]], model: nn.Module) -> None:
+        changes = _changes(parameters, model)
+        if changes:
+            raise ModelError(
+                f"The model has changed since the last experience: {changes[0]}. What "
+                f"{type(self).__name__} remembers is then of no use; between experiences a model "
+                "may gain parameters, or grow them, but not lose or reshape any."
             )
 
     def _follow_device(self, model: nn.Module) -> None:
@@ -188,22 +200,25 @@ class PluginState(ABC):
 
 
 def _refuse_other_model(plugin: str, parameters: dict[str, list[int]], model: nn.Module) -> None:
-    here = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
-    for name, shape in parameters.items():
-        if name not in here:
-            raise StateError(
-                f"The state of {plugin} belongs to another model: it has a parameter '{name}' of "
-                f"shape {shape}, which this one, with {list(here)}, lacks."
-            )
-        grown = len(here[name]) == len(shape) and all(
-            now >= then for now, then in zip(here[name], shape, strict=True)
+    changes = _changes(parameters, model)
+    if changes:
+        raise StateError(
+            f"The state of {plugin} belongs to another model: {changes[0]}. A parameter may have "
+            "grown since, nothing else; load the model's own state before you train."
         )
-        if not grown:
-            raise StateError(
-                f"The state of {plugin} belongs to another model: parameter '{name}' had shape "
-                f"{shape} and has {here[name]} here. A parameter may have grown since, nothing "
-                "else; load the model's own state before you train."
-            )
+
+
+def _changes(parameters: dict[str, list[int]], model: nn.Module) -> list[str]:
+    """How a model differs from what it was, other than by growing."""
+    here = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
+    return [
+        f"parameter '{name}' had shape {shape} and "
+        + (f"has {here[name]} now" if name in here else f"is not among {list(here)}")
+        for name, shape in parameters.items()
+        if len(here.get(name, [])) != len(shape)
+        or name not in here
+        or any(now < then for now, then in zip(here[name], shape, strict=True))
+    ]
 
 
 def _plain(value: Any) -> Any:
