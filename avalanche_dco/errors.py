@@ -21,6 +21,10 @@ class DataError(DCOError, ValueError):
     """The data of an experience cannot be learned from."""
 
 
+class LogError(DCOError, RuntimeError):
+    """A metrics log is damaged, or another process writes to it."""
+
+
 class CheckpointError(DCOError, RuntimeError):
     """A checkpoint cannot be written or read, or is not what it should be."""
 

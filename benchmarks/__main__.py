@@ -19,6 +19,7 @@ COMMANDS = {
     "landscape": "benchmarks.landscape",
     "landscape-speed": "benchmarks.landscape_speed",
     "fisher-example": "benchmarks.fisher_example",
+    "faults": "benchmarks.faults",
     "long-stream": "benchmarks.long_stream",
 }
 

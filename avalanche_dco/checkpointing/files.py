@@ -25,7 +25,7 @@ _MAGIC = b"avalanche_dco checkpoint "
 _DIGEST_LENGTH = hashlib.sha256().digest_size * 2
 
 
-def write_sealed(path: Path, about: dict[str, Any], write: Callable[[IO[bytes]], None]) -> None:
+def write_sealed(path: Path, about: dict[str, Any], write: Callable[[SealingWriter], None]) -> None:
     """Write a file so that at any moment there is the old one or the new one, whole.
 
     :param path: where it goes.
@@ -36,11 +36,12 @@ def write_sealed(path: Path, about: dict[str, Any], write: Callable[[IO[bytes]],
         file.write(_first_line(FORMAT))
         place = file.tell()
         file.write(b"0" * _DIGEST_LENGTH + b"\n")
-        hashing = _HashingWriter(file)
-        hashing.write(json.dumps(about).encode() + b"\n")
-        write(hashing)  # type: ignore[arg-type]
+        file.start_hash()
+        file.write(json.dumps(about).encode() + b"\n")
+        write(file)
+        digest = file.hash.hexdigest().encode()
         file.seek(place)
-        file.write(hashing.hash.hexdigest().encode())
+        file.write(digest)
 
 
 def read_sealed(path: Path) -> tuple[dict[str, Any], memoryview]:
@@ -90,23 +91,50 @@ def _first_line(version: int) -> bytes:
     return _MAGIC + str(version).encode() + b"\n"
 
 
-class _HashingWriter:
-    """Passes on what is written and keeps count of its hash."""
+class SealingWriter:
+    """Passes on what is written, keeps count of its hash, and remembers why writing failed.
+
+    ``torch.save`` answers a failed write with an error of its own that says nothing of the disk.
+    """
 
     def __init__(self, file: IO[bytes]):
+        """Write to ``file``."""
         self._file = file
+        self.hash = hashlib.sha256()
+        self.failure: OSError | None = None
+
+    def start_hash(self) -> None:
+        """Take the hash of what comes from now on."""
         self.hash = hashlib.sha256()
 
     def write(self, data: bytes) -> int:
+        """Write all of ``data``."""
         self.hash.update(data)
-        return self._file.write(data)
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.failure = error
+            raise
+
+    def seek(self, position: int) -> int:
+        """Go back, to write something anew."""
+        return self._file.seek(position)
+
+    def tell(self) -> int:
+        """Where the next byte goes."""
+        return self._file.tell()
 
     def flush(self) -> None:
-        self._file.flush()
+        """Hand everything to the system."""
+        try:
+            self._file.flush()
+        except OSError as error:
+            self.failure = error
+            raise
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
+def replacing(path: Path) -> Iterator[SealingWriter]:
     """A file to write; it takes the place of ``path`` once the block has ended well.
 
     :param path: where it goes; the folder is made if need be.
@@ -117,7 +145,11 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with open(unfinished, "xb") as file:
-                yield file
+                writer = SealingWriter(file)
+                try:
+                    yield writer
+                except Exception as error:
+                    raise writer.failure or error from error
                 file.flush()
                 os.fsync(file.fileno())  # on the disk before it gets its name
             os.replace(unfinished, path)

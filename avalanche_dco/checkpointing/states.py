@@ -20,7 +20,7 @@ def save_plugin_state(plugin: PluginState, path: str | os.PathLike[str]) -> None
     """
     state = plugin.state_dict()
     with replacing(Path(path)) as file:
-        torch.save(state, file)
+        torch.save(state, file)  # type: ignore[arg-type]
 
 
 def load_plugin_state(

@@ -181,7 +181,7 @@ class TestMemoryGuard:
         above.plugins[0].max_bytes = limit - 1
         with pytest.raises(UserWarning, match=rf"Experience 1: .*keep {limit:,} bytes.*{remedy}"):
             above.train(second)
-        assert above.clock.train_exp_iterations == 0  # before the training, not after it
+        assert above.clock.train_iterations == 6  # those of the first
 
     def test_the_k_it_names_fits(self):
         limit = self.bytes_of(lambda: DCOPlugin(**QUICK), 1) // 2
