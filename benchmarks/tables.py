@@ -4,6 +4,8 @@ A table stands between two comments, of which the first says what it shows:
 
   <!-- table: errors split-mnist permuted-mnist -->   runs below benchmarks/results, by benchmark
   <!-- table: core-speed -->                          benchmarks/results/core_speed
+  <!-- table: faults -->                              benchmarks/results/reliability
+  <!-- table: long-stream -->                         benchmarks/results/reliability
   <!-- end of table -->
 
 With --check nothing is written; the exit status tells whether all tables are up to date.
@@ -20,6 +22,7 @@ from typing import Any
 import pandas as pd
 
 from avalanche_dco.errors import SettingError
+from benchmarks import reliability_tables
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
 _RESULTS = _REPOSITORY / "benchmarks" / "results"
@@ -57,7 +60,7 @@ def renewed(text: str) -> str:
 def make_table(what: list[str], results: Path = _RESULTS) -> str:
     """A table as Markdown.
 
-    :param what: what it shows: ``errors`` and names of benchmarks, or ``core-speed``.
+    :param what: what it shows: ``errors`` and names of benchmarks, or the name of a table.
     :param results: folder with the results.
     """
     kind, *names = what
@@ -66,7 +69,18 @@ def make_table(what: list[str], results: Path = _RESULTS) -> str:
     if kind == "core-speed":
         runs = [json.loads(path.read_text()) for path in sorted(results.glob("core_speed/*.json"))]
         return _markdown(_core_speed(runs))
-    raise SettingError(f"there is no table '{kind}'; write 'errors BENCHMARK ...' or 'core-speed'.")
+    if kind in _RELIABILITY:
+        return _markdown(_RELIABILITY[kind](results))
+    raise SettingError(
+        f"there is no table '{kind}'; write 'errors BENCHMARK ...', 'core-speed', 'faults' or "
+        "'long-stream'."
+    )
+
+
+_RELIABILITY = {
+    "faults": reliability_tables.faults,
+    "long-stream": reliability_tables.long_stream,
+}
 
 
 def _errors(results: Path, names: list[str]) -> list[dict[str, str]]:

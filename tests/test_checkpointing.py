@@ -48,9 +48,11 @@ class TestBitForBit:
         assert fingerprint(continued) == expected
 
     def test_so_does_one_continued_in_a_new_process(self, tmp_path):
+        """And one that is started there anew: "dco-logits" has no checkpoint to go on from."""
         expected = {method: run(method, tmp_path / "whole", 2) for method in PLUGINS}
         for method in PLUGINS:
-            run(method, tmp_path, 1)
+            if method != "dco-logits":
+                run(method, tmp_path, 1)
         program = [sys.executable, "-m", "tests.checkpointed", str(tmp_path), "2", *PLUGINS]
         done = subprocess.run(program, capture_output=True, text=True, cwd=ROOT, check=True)
         printed = [line.split() for line in done.stdout.splitlines()]

@@ -122,8 +122,16 @@ class PluginState(ABC):
             elif self._FOR_ALL_PARAMETERS:
                 self._refuse_changed_model(self._parameters, strategy.model)
             self._follow_device(strategy.model)
-        self._within = True
         super().before_training(strategy, *args, **kwargs)  # type: ignore[misc]
+
+    def before_train_dataset_adaptation(
+        self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any
+    ) -> None:
+        """Note that an experience has begun; there is no earlier callback."""
+        self._within = True
+        super().before_train_dataset_adaptation(  # type: ignore[misc]
+            strategy, *args, **kwargs
+        )
 
     def _finished(self, strategy: SupervisedTemplate) -> None:
         """Note that the memory is now that of one more experience."""
