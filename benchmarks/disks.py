@@ -12,16 +12,8 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from benchmarks.interrupted_run import (
-    DISK,
-    EXPERIENCES,
-    REFUSED,
-    Child,
-    Reference,
-    Report,
-    restored,
-    run,
-)
+from benchmarks.child import DISK, REFUSED, Child, Report
+from benchmarks.interrupted_run import EXPERIENCES, Reference, restored, run
 from benchmarks.tally import Injection, Tally
 
 _NOBODY = 65534

@@ -32,7 +32,7 @@ RESULTS = Path(__file__).resolve().parent / "results" / "reliability"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
-    parser.add_argument("--times", type=int, default=8, help="of each fault, for each method")
+    parser.add_argument("--times", type=int, default=6, help="of each fault, for each method")
     parser.add_argument("--seed", type=int, default=0, help="of the moments and places")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the CSV file")
 

@@ -1,16 +1,8 @@
-"""A short run that can be interrupted anywhere, in processes made for it, and then be examined.
-
-Processes are forked from one that has imported everything, because importing takes seconds and
-there are hundreds of them.
-"""
+"""A short run that can be interrupted anywhere, continued, and compared with an unbroken one."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import signal
-import sys
-import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,10 +23,9 @@ from avalanche_dco import (
     save_checkpoint,
     seed_everything,
 )
-from avalanche_dco.checkpointing import files
-from avalanche_dco.errors import DCOError
 from avalanche_dco.logging import PandasLogger, read_log
 from avalanche_dco.metrics import error_metrics
+from benchmarks.child import Report
 from benchmarks.tensors import tensor_benchmark, tensor_dataset
 
 EXPERIENCES = 6
@@ -47,7 +38,6 @@ _QUICK: dict[str, Any] = {
     "autoencoder_updates": 12,
 }
 
-Report = Callable[[str], None]
 _report: Report = lambda event: None  # noqa: E731 - replaced in the processes that report
 
 
@@ -209,98 +199,3 @@ def restored(reference: Reference, folder: Path) -> tuple[int, str]:
     """
     strategy, finished = maybe_load_checkpoint(make_strategy(reference.method), folder / "run.ckpt")
     return finished, "" if finished == 0 else fingerprint(strategy)
-
-
-class Child:
-    """A forked process that calls a function and reports events, one line each, to its parent."""
-
-    def __init__(self, function: Callable[[Report], None]):
-        """Start it.
-
-        :param function: what the process does; it gets the function to report with.
-        """
-        sys.stdout.flush()
-        sys.stderr.flush()
-        reading, writing = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(reading)
-            _live(function, writing)
-        os.close(writing)
-        self._events = os.fdopen(reading)
-
-    def until(self, wanted: Callable[[str], bool]) -> list[str]:
-        """Events up to the one that is wanted, or all there are."""
-        events = []
-        for line in self._events:
-            events.append(line.strip())
-            if wanted(events[-1]):
-                break
-        return events
-
-    def kill(self, number: int = signal.SIGKILL) -> None:
-        """Send a signal; a process that has ended by itself is left alone."""
-        os.kill(self.pid, number)  # not waited for yet, so the number is still its own
-
-    def ended(self) -> tuple[int, list[str]]:
-        """Wait for the end: exit status (negative for a signal), and all further events."""
-        events = self.until(lambda event: False)
-        self._events.close()
-        _, status = os.waitpid(self.pid, 0)
-        return os.waitstatus_to_exitcode(status), events
-
-
-REFUSED, DISK, INTERRUPTED, CRASHED = 3, 4, 130, 1
-"""Exit statuses: an error of this package, an OSError that says what to do, Ctrl-C, anything."""
-
-
-def _live(function: Callable[[Report], None], writing: int) -> None:
-    """The life of a child."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # as Python has it: an OSError instead
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-
-    def report(event: str) -> None:
-        os.write(writing, f"{event}\n".encode())
-
-    status = 0
-    try:
-        function(report)
-    except KeyboardInterrupt:
-        status = INTERRUPTED
-    except DCOError as error:
-        report(f"refused {type(error).__name__} {error}")
-        status = REFUSED
-    except OSError as error:
-        report(f"disk {error}")
-        status = DISK if "metrics log cannot be written" in str(error) else CRASHED
-    except BaseException:
-        report(f"crashed {traceback.format_exc()!r}")
-        status = CRASHED
-    os._exit(status)
-
-
-def die_in_writing(after_bytes: int) -> None:
-    """Let this process be killed while it writes its next checkpoint.
-
-    :param after_bytes: how much of it gets written; if it is shorter, the process is killed
-        before the file gets its name.
-    """
-    write, replace = files.SealingWriter.write, os.replace
-    left = [after_bytes]
-
-    def dying_write(self: Any, data: bytes) -> int:
-        left[0] -= len(data)
-        if left[0] < 0:
-            write(self, bytes(data)[: left[0]])
-            self.flush()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return write(self, data)
-
-    def dying_replace(source: Any, target: Any) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-        replace(source, target)
-
-    files.SealingWriter.write = dying_write  # type: ignore[method-assign]
-    files.os.replace = dying_replace  # type: ignore[assignment]

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import time
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
-from benchmarks.interrupted_run import (
-    EXPERIENCES,
-    INTERRUPTED,
-    Child,
-    Reference,
-    Report,
-    die_in_writing,
-    run,
-)
+from avalanche_dco.checkpointing import files
+from benchmarks.child import INTERRUPTED, Child, Report
+from benchmarks.interrupted_run import EXPERIENCES, Reference, run
 from benchmarks.tally import Injection, Tally
 
 _LONGEST_WAIT = {"step 1": 0.12, "step 2": 0.03, "step 3": 0.08}
@@ -72,7 +68,7 @@ def _in_writing(
                 report(event)
                 saved[0] += event == "finished"
                 if event == "write" and saved[0] == wanted:
-                    die_in_writing(after)
+                    _die_in_writing(after)
 
             run(reference, place, armed)
 
@@ -82,6 +78,31 @@ def _in_writing(
         finished += events.count("finished")
         finished = tally.examine(reference, place, finished)
     _finish(tally, reference, place)
+
+
+def _die_in_writing(after_bytes: int) -> None:
+    """Let this process be killed while it writes its next checkpoint.
+
+    :param after_bytes: how much of it gets written; if it is shorter, the process is killed
+        before the file gets its name.
+    """
+    write, replace = files.SealingWriter.write, os.replace
+    left = [after_bytes]
+
+    def dying_write(self: Any, data: bytes) -> int:
+        left[0] -= len(data)
+        if left[0] < 0:
+            write(self, bytes(data)[: left[0]])
+            self.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return write(self, data)
+
+    def dying_replace(source: Any, target: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+        replace(source, target)
+
+    files.SealingWriter.write = dying_write  # type: ignore[method-assign]
+    files.os.replace = dying_replace  # type: ignore[assignment]
 
 
 def _by_hand(tally: Tally, reference: Reference, folder: Path, times: int, chance: Random) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import TypeAlias
 
-from benchmarks.interrupted_run import Child, Reference, restored
+from benchmarks.child import Child
+from benchmarks.interrupted_run import Reference, restored
 
 
 @dataclass

@@ -14,6 +14,7 @@ from avalanche_dco.baselines import AGEMPlugin, EWCPlugin, LwFPlugin, SynapticIn
 from avalanche_dco.checkpointing import checkpoint, load_plugin_state, save_plugin_state
 from avalanche_dco.errors import CheckpointError, StateError
 from avalanche_dco.plugins import state as states
+from avalanche_dco.plugins.plain import tensors_in
 from tests.checkpointed import PLUGINS, QUICK, make_strategy, short_digits
 from tests.learning import blobs, naive, small_mlp, split_blobs, train, weights_of
 from tests.small_runs import GrowingMLP
@@ -238,7 +239,7 @@ class TestDevices:
         strategy.train(digits.train_stream[0])
         plugin = strategy.plugins[0]
         plugin._follow_device(strategy.model.to("meta"))
-        assert {tensor.device.type for tensor in states._tensors(plugin._memory())} == {"meta"}
+        assert {tensor.device.type for tensor in tensors_in(plugin._memory())} == {"meta"}
 
     @pytest.mark.parametrize("method", ["dco", "dco-comp"])
     def test_so_do_directions(self, method, digits):
@@ -248,7 +249,7 @@ class TestDevices:
         plugin.penalty = plugin.penalty.following(
             {name: p.to("meta") for name, p in strategy.model.named_parameters()}
         )
-        tensors = states._tensors(plugin.penalty.state())
+        tensors = tensors_in(plugin.penalty.state())
         assert {tensor.device.type for tensor in tensors} == {"meta"}
 
     def test_a_checkpoint_moves_the_model(self, digits):

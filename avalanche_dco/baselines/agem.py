@@ -11,8 +11,9 @@ from torch.utils.data import TensorDataset
 
 from avalanche_dco.errors import SettingError, StateError
 from avalanche_dco.plugins.checks import InputChecks
+from avalanche_dco.plugins.plain import Plain
 from avalanche_dco.plugins.sampling import CACHE_BYTES, stacked_samples
-from avalanche_dco.plugins.state import Plain, PluginState
+from avalanche_dco.plugins.state import PluginState
 
 
 class AGEMPlugin(InputChecks, PluginState, plugins.AGEMPlugin):

@@ -14,7 +14,8 @@ from avalanche_dco.baselines.per_sample import mean_transformed_gradients
 from avalanche_dco.baselines.samples import loaded_batches
 from avalanche_dco.model_state import modes_kept
 from avalanche_dco.plugins.checks import InputChecks
-from avalanche_dco.plugins.state import Plain, PluginState
+from avalanche_dco.plugins.plain import Plain
+from avalanche_dco.plugins.state import PluginState
 
 
 class EWCPlugin(InputChecks, PluginState, plugins.EWCPlugin):

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from avalanche_dco.errors import StateError
 from avalanche_dco.plugins.checks import InputChecks
-from avalanche_dco.plugins.state import Plain, PluginState
+from avalanche_dco.plugins.plain import Plain
+from avalanche_dco.plugins.state import PluginState
 
 
 class LwFPlugin(InputChecks, PluginState, plugins.LwFPlugin):

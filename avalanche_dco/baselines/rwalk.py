@@ -11,7 +11,8 @@ from torch import Tensor
 from avalanche_dco.baselines.param_data import as_param_data, as_tensors
 from avalanche_dco.model_state import modes_kept
 from avalanche_dco.plugins.checks import InputChecks
-from avalanche_dco.plugins.state import Plain, PluginState
+from avalanche_dco.plugins.plain import Plain
+from avalanche_dco.plugins.state import PluginState
 
 
 class RWalkPlugin(InputChecks, PluginState, plugins.RWalkPlugin):

@@ -9,7 +9,8 @@ from avalanche.training.utils import ParamData
 
 from avalanche_dco.baselines.param_data import as_param_data, as_tensors
 from avalanche_dco.plugins.checks import InputChecks
-from avalanche_dco.plugins.state import Plain, PluginState
+from avalanche_dco.plugins.plain import Plain
+from avalanche_dco.plugins.state import PluginState
 
 
 class SynapticIntelligencePlugin(InputChecks, PluginState, plugins.SynapticIntelligencePlugin):

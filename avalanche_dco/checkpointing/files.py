@@ -149,7 +149,9 @@ def replacing(path: Path) -> Iterator[SealingWriter]:
                 try:
                     yield writer
                 except Exception as error:
-                    raise writer.failure or error from error
+                    if writer.failure is None or writer.failure is error:
+                        raise
+                    raise writer.failure from error
                 file.flush()
                 os.fsync(file.fileno())  # on the disk before it gets its name
             os.replace(unfinished, path)

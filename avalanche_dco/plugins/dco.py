@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from avalanche_dco.directions import Directions, Weights, bytes_of_directions
 from avalanche_dco.penalty import Penalty
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
-from avalanche_dco.plugins.state import Plain
+from avalanche_dco.plugins.plain import Plain
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate

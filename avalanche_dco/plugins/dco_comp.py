@@ -10,9 +10,9 @@ from avalanche_dco.compression import CompressedTasks, Start, compress
 from avalanche_dco.directions import Directions, Weights, bytes_of_directions, common_dtype
 from avalanche_dco.errors import SettingError
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
+from avalanche_dco.plugins.plain import Plain
 from avalanche_dco.plugins.reporting import publish
 from avalanche_dco.plugins.settings import check_count, check_number
-from avalanche_dco.plugins.state import Plain
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate

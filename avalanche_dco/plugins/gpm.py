@@ -21,7 +21,8 @@ from avalanche_dco.gradient_projection import (
 from avalanche_dco.layer_recording import InputRecorder, projectable_layers
 from avalanche_dco.model_state import modes_kept, random_state_kept
 from avalanche_dco.plugins.checks import InputChecks
-from avalanche_dco.plugins.state import Plain, PluginState
+from avalanche_dco.plugins.plain import Plain
+from avalanche_dco.plugins.state import PluginState
 
 _SAMPLES_PER_FORWARD = 128
 

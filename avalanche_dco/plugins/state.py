@@ -7,15 +7,13 @@ it belongs to, and carries a checksum of itself.
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from avalanche_dco.errors import ModelError, StateError
+from avalanche_dco.plugins.plain import Plain, checksum, moved, plain, tensors_in
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
@@ -25,9 +23,6 @@ FORMAT = 1
 
 _KIND = "avalanche_dco plugin state"
 _ENTRIES = ("kind", "format", "plugin", "settings", "parameters", "clock", "memory", "checksum")
-
-Plain = dict[str, Any]
-"""Dictionaries, lists, tensors, numbers, strings and None, nested at will."""
 
 
 class PluginState(ABC):
@@ -85,7 +80,7 @@ class PluginState(ABC):
             "clock": self._clock,
             "memory": None if self._clock is None else self._memory(),
         }
-        return state | {"checksum": _checksum(state)}
+        return state | {"checksum": checksum(state)}
 
     def load_state_dict(self, state: Plain, model: nn.Module | None = None) -> None:
         """Take over a state; the plugin is left as it is if the state does not fit.
@@ -144,7 +139,7 @@ class PluginState(ABC):
         self._within = False
 
     def _settings(self) -> Plain:
-        return {name: _plain(getattr(self, name)) for name in self._SETTINGS}
+        return {name: plain(getattr(self, name)) for name in self._SETTINGS}
 
     def _set_clock(self, strategy: SupervisedTemplate) -> None:
         assert self._clock is not None
@@ -172,8 +167,8 @@ class PluginState(ABC):
         if some is None or not self._ON_MODEL_DEVICE:
             return
         memory = self._memory()
-        if any(tensor.device != some.device for tensor in _tensors(memory)):
-            self._set_memory(_moved(memory, some.device))
+        if any(tensor.device != some.device for tensor in tensors_in(memory)):
+            self._set_memory(moved(memory, some.device))
 
     def _refuse_other(self, state: Any) -> None:
         mine = type(self).__name__
@@ -188,7 +183,7 @@ class PluginState(ABC):
                 f"reads {FORMAT}. Use the version that wrote it."
             )
         content = {name: value for name, value in state.items() if name != "checksum"}
-        if tuple(state) != _ENTRIES or _checksum(content) != state["checksum"]:
+        if tuple(state) != _ENTRIES or checksum(content) != state["checksum"]:
             raise StateError(
                 "The state does not have the checksum that it was saved with: some of it has "
                 "changed. Use an unchanged copy."
@@ -227,49 +222,3 @@ def _changes(parameters: dict[str, list[int]], model: nn.Module) -> list[str]:
         or name not in here
         or any(now < then for now, then in zip(here[name], shape, strict=True))
     ]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, set | frozenset):
-        return sorted(value)
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return value.item() if hasattr(value, "item") else value  # NumPy's and torch's numbers
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(part)
-
-
-def _moved(value: Any, device: torch.device) -> Any:
-    if isinstance(value, Tensor):
-        return value.to(device)
-    if isinstance(value, dict):
-        return {name: _moved(part, device) for name, part in value.items()}
-    return [_moved(part, device) for part in value] if isinstance(value, list) else value
-
-
-def _checksum(state: Plain) -> str:
-    sha = hashlib.sha256()
-    _digest(sha, state)
-    return sha.hexdigest()
-
-
-def _digest(sha: Any, value: Any) -> None:
-    """Add a value so that no two different ones add the same bytes."""
-    if isinstance(value, Tensor):
-        sha.update(f"tensor {value.dtype} {list(value.shape)} ".encode())
-        flat = value.detach().cpu().contiguous().reshape(-1)
-        sha.update(flat.view(torch.uint8).numpy().data)
-    elif isinstance(value, dict | list):
-        parts = list(value.items()) if isinstance(value, dict) else value
-        sha.update(f"{type(value).__name__} {len(parts)} ".encode())
-        for part in parts:
-            _digest(sha, list(part) if isinstance(value, dict) else part)
-    else:
-        text = repr(value)
-        sha.update(f"{type(value).__name__} {len(text)} {text} ".encode())

@@ -12,9 +12,10 @@ import pytest
 
 from benchmarks import faults, tables
 from benchmarks.__main__ import main
+from benchmarks.child import CRASHED, REFUSED, Child
 from benchmarks.damage import DAMAGES
 from benchmarks.faults import inject
-from benchmarks.interrupted_run import CRASHED, EXPERIENCES, REFUSED, Child, Reference
+from benchmarks.interrupted_run import EXPERIENCES, Reference
 from benchmarks.tally import Tally
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
