@@ -23,8 +23,9 @@ did not ask to keep.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -70,6 +71,20 @@ class CompressedTasks:
     def nbytes(self) -> int:
         """Memory held between tasks."""
         return self.directions.nbytes + self.targets.nbytes
+
+    def state(self) -> dict[str, Any]:
+        """Tensors, numbers and strings from which :meth:`from_state` makes the same tasks."""
+        return {
+            "directions": self.directions.state(),
+            "shared": self.shared,
+            "own": self.own,
+            "targets": self.targets,
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> CompressedTasks:
+        """The tasks that :meth:`state` was taken of."""
+        return cls(**{**state, "directions": Directions.from_state(state["directions"])})
 
     def penalty(self) -> Penalty:
         """sum_j ||B_j^T (x - x_j*)||^2, every column in it once."""

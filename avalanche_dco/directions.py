@@ -19,6 +19,7 @@ import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,6 +34,26 @@ def matrix_shape(shape: torch.Size) -> tuple[int, int]:
     """Rows and columns of the matrix that a parameter of this shape is read as."""
     rows = shape[0] if len(shape) > 0 else 1
     return rows, math.prod(shape[1:])
+
+
+def common_dtype(tensors: Weights) -> torch.dtype:
+    """The precision of directions for these parameters.
+
+    One for all, at least single: codes are sums over all parameters.
+    """
+    return functools.reduce(
+        torch.promote_types, (tensor.dtype for tensor in tensors.values()), torch.float32
+    )
+
+
+def bytes_of_directions(like: Weights, k: int) -> int:
+    """Memory of ``k`` directions, with a target and a weight for each.
+
+    :param like: the parameters that have a part in them.
+    :param k: number of directions.
+    """
+    numbers = sum(sum(matrix_shape(tensor.shape)) for tensor in like.values())
+    return k * (numbers + 2) * common_dtype(like).itemsize
 
 
 @dataclass
@@ -110,6 +131,27 @@ class Directions:
         self.k = k
         self.factors = factors
 
+    def state(self) -> dict[str, Any]:
+        """Tensors, numbers and strings from which :meth:`from_state` makes the same directions."""
+        return {
+            "k": self.k,
+            "factors": {
+                name: {"U": f.U, "V": f.V, "shape": list(f.shape), "start": f.start}
+                for name, f in self.factors.items()
+            },
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Directions:
+        """The directions that :meth:`state` was taken of."""
+        return cls(
+            state["k"],
+            {
+                name: Factors(f["U"], f["V"], torch.Size(f["shape"]), f["start"])
+                for name, f in state["factors"].items()
+            },
+        )
+
     @classmethod
     def random(cls, like: Weights, k: int) -> Directions:
         """Small random directions to start an autoencoder from.
@@ -121,10 +163,7 @@ class Directions:
         :param like: the parameters, for their names, shapes, dtypes and devices.
         :param k: number of directions.
         """
-        # One precision for all, at least single: codes are sums over all parameters.
-        dtype = functools.reduce(
-            torch.promote_types, (tensor.dtype for tensor in like.values()), torch.float32
-        )
+        dtype = common_dtype(like)
 
         def uniform(tensor: Tensor, rows: int, bound: float) -> Tensor:
             values = torch.empty(rows, k, dtype=dtype, device=tensor.device)

@@ -15,3 +15,19 @@ class ModelError(DCOError, RuntimeError):
 
 class GradientError(DCOError, RuntimeError):
     """A gradient is not a number, or infinite."""
+
+
+class DataError(DCOError, ValueError):
+    """The data of an experience cannot be learned from."""
+
+
+class LogError(DCOError, RuntimeError):
+    """A metrics log is damaged, or another process writes to it."""
+
+
+class CheckpointError(DCOError, RuntimeError):
+    """A checkpoint cannot be written or read, or is not what it should be."""
+
+
+class StateError(DCOError, ValueError):
+    """The state of a plugin is damaged, or belongs to another plugin, model or version."""

@@ -50,6 +50,20 @@ class Penalty:
         """Memory held between tasks."""
         return self.directions.nbytes + self.targets.nbytes + self.weights.nbytes
 
+    def state(self) -> dict[str, Any]:
+        """Tensors, numbers and strings from which :meth:`from_state` makes the same penalty."""
+        return {
+            "directions": self.directions.state(),
+            "targets": self.targets,
+            "weights": self.weights,
+            "constant": self.constant,
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Penalty:
+        """The penalty that :meth:`state` was taken of."""
+        return cls(**{**state, "directions": Directions.from_state(state["directions"])})
+
     def cat(self, other: Penalty) -> Penalty:
         """The sum of two penalties over the weights they have, together, as one penalty."""
         return Penalty(

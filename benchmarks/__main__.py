@@ -22,6 +22,8 @@ COMMANDS = {
     "landscape": "benchmarks.landscape",
     "landscape-speed": "benchmarks.landscape_speed",
     "fisher-example": "benchmarks.fisher_example",
+    "faults": "benchmarks.faults",
+    "long-stream": "benchmarks.long_stream",
 }
 
 

@@ -8,6 +8,8 @@ A table stands between two comments, of which the first says what it shows:
   <!-- table: core-speed -->                          benchmarks/results/core_speed
   <!-- table: compression-speed -->                   benchmarks/results/compression_speed
   <!-- table: data-path -->                           benchmarks/results/data_path
+  <!-- table: faults -->                              benchmarks/results/reliability
+  <!-- table: long-stream -->                         benchmarks/results/reliability
   <!-- end of table -->
 
 With --check nothing is written; the exit status tells whether all tables are up to date.
@@ -25,6 +27,7 @@ from typing import Any
 import pandas as pd
 
 from avalanche_dco.errors import SettingError
+from benchmarks import reliability_tables
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
 _RESULTS = _REPOSITORY / "benchmarks" / "results"
@@ -213,6 +216,8 @@ _KINDS: dict[str, Callable[[Path, list[str]], Rows]] = {
     "core-speed": _core_speed,
     "compression-speed": _compression_speed,
     "data-path": _data_path,
+    "faults": lambda results, names: reliability_tables.faults(results),
+    "long-stream": lambda results, names: reliability_tables.long_stream(results),
 }
 
 

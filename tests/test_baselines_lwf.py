@@ -17,7 +17,7 @@ SPLIT = list(split_digits().train_stream)[:3]
 
 def after(plugin: Any, experiences: list[Any]) -> Any:
     """The plugin after experiences on which nothing was learned."""
-    strategy = SimpleNamespace(model=mlp(0.5).train())
+    strategy = SimpleNamespace(model=mlp(0.5).train(), clock=plugins.clock.Clock())
     for experience in experiences:
         # Avalanche's own reads the classes through task_set, which this kind of dataset has.
         dataset = as_taskaware_classification_dataset(experience.dataset)

@@ -29,7 +29,7 @@ from PIL import Image
 from torch import nn
 
 import avalanche_dco
-from avalanche_dco.errors import SettingError
+from avalanche_dco.errors import LogError, SettingError
 from avalanche_dco.logging import COLUMNS, PandasLogger, read_log, values
 from avalanche_dco.metrics import error_metrics
 from benchmarks.digits import INPUT_SIZE, permuted_digits
@@ -434,3 +434,30 @@ def test_parquet_without_pyarrow_or_path_is_refused(
     with pytest.raises(SettingError, match="pip install pyarrow"):
         PandasLogger(tmp_path / "run.csv", parquet=True)
     assert not (tmp_path / "run.csv").exists()
+
+
+def test_a_line_that_has_changed_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "run.csv"
+    log(PandasLogger(path), 0.25, 0.5, 0.75)
+    path.write_text(path.read_text().replace("0.5", "0.6"))
+    for read in (read_log, PandasLogger):
+        with pytest.raises(LogError, match="is damaged: line 3 does not have the checksum"):
+            read(path)
+
+
+def test_another_process_that_writes_to_the_same_log_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "run.csv"
+    one = PandasLogger(path)
+    log(one, 1.0)
+    other = PandasLogger(path)
+    log(other, 2.0)
+    with pytest.raises(LogError, match="another process writes to it too"):
+        log(one, 3.0)
+    log(other, 4.0)
+    assert read_log(path)["value"].tolist() == [1.0, 2.0, 4.0]
+
+
+def test_a_name_with_a_line_feed_stays_on_its_line(tmp_path: Path) -> None:
+    logger = PandasLogger(tmp_path / "run.csv")
+    logger.log_single_metric("two\nlines", 1.0, 0)
+    assert logger.to_frame()["name"].tolist() == ["two lines"]

@@ -1,14 +1,22 @@
 """Averaged Gradient Episodic Memory that samples its memory."""
 
+from collections.abc import Iterator
 from typing import Any
 
+from avalanche.benchmarks.utils import AvalancheDataset, DataAttribute
 from avalanche.benchmarks.utils.data_loader import GroupBalancedInfiniteDataLoader
 from avalanche.training import plugins
+from torch import Tensor
+from torch.utils.data import TensorDataset
 
-from avalanche_dco.errors import SettingError
+from avalanche_dco.errors import SettingError, StateError
+from avalanche_dco.plugins.checks import InputChecks
+from avalanche_dco.plugins.plain import Plain
+from avalanche_dco.plugins.sampling import CACHE_BYTES, as_tensors
+from avalanche_dco.plugins.state import PluginState
 
 
-class AGEMPlugin(plugins.AGEMPlugin):
+class AGEMPlugin(InputChecks, PluginState, plugins.AGEMPlugin):
     """Avalanche's A-GEM with a random sample of the memory for each step.
 
     Avalanche 0.6.0 reads its memory in a fixed order: the loader is made without ``shuffle``, so
@@ -16,6 +24,18 @@ class AGEMPlugin(plugins.AGEMPlugin):
     random. Besides, a ``sample_size`` smaller than the number of experiences in memory fails in
     the data loader with a batch size of zero; here an error says so.
     """
+
+    _SETTINGS = ("patterns_per_experience", "sample_size")
+    _ON_MODEL_DEVICE = False  # patterns go there batch by batch
+
+    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+        """Add the experience to the memory."""
+        super().after_training_exp(strategy, **kwargs)
+        self._finished(strategy)
+
+    _num_workers = 0
+    buffer_dataloader: Any
+    buffer_dliter: Iterator[Any]
 
     def update_memory(self, dataset: Any, num_workers: int = 0, **kwargs: Any) -> None:
         """Add an experience to the memory, and shuffle it from now on.
@@ -30,12 +50,55 @@ class AGEMPlugin(plugins.AGEMPlugin):
                 "of experiences, better some hundreds."
             )
         super().update_memory(dataset, num_workers, **kwargs)
-        self.buffer_dataloader = GroupBalancedInfiniteDataLoader(
-            self.buffers,
-            batch_size=self.sample_size // len(self.buffers),
-            shuffle=True,
-            num_workers=num_workers,
-            pin_memory=False,
-            persistent_workers=num_workers > 0,
+        # A running iterator can be neither saved nor continued bit for bit: it starts when asked.
+        self._stop_reading()
+        self._num_workers = num_workers
+
+    def sample_from_memory(self) -> Any:
+        """A mini-batch drawn from the memory, as many patterns of each experience."""
+        if self.buffer_dataloader is None:
+            loader = GroupBalancedInfiniteDataLoader(
+                self.buffers,
+                batch_size=self.sample_size // len(self.buffers),
+                shuffle=True,
+                num_workers=self._num_workers,
+                pin_memory=False,
+                persistent_workers=self._num_workers > 0,
+            )
+            self.buffer_dataloader, self.buffer_dliter = loader, iter(loader)
+        return super().sample_from_memory()
+
+    def _stop_reading(self) -> None:
+        self.buffer_dataloader = None
+        self.buffer_dliter = iter(())
+
+    def _memory(self) -> Plain:
+        return {"buffers": [_patterns(buffer) for buffer in self.buffers]}
+
+    def _set_memory(self, memory: Plain) -> None:
+        self.buffers = [_dataset(patterns) for patterns in memory["buffers"]]
+        self._stop_reading()
+
+
+def _patterns(buffer: Any) -> list[Tensor]:
+    """What a buffer's samples consist of, stacked: inputs, targets, ..., task labels."""
+    stacked = as_tensors(buffer)
+    if stacked is None:
+        raise StateError(
+            "The patterns in A-GEM's memory cannot be written as tensors: they are transformed "
+            "at random, differ in shape, or are larger than "
+            f"{CACHE_BYTES / 2**30:g} GB. Use save_checkpoint, which keeps the data sets as they "
+            "are."
         )
-        self.buffer_dliter = iter(self.buffer_dataloader)
+    return stacked
+
+
+def _dataset(patterns: list[Tensor]) -> AvalancheDataset:
+    *samples, tasks = (tensor.cpu() for tensor in patterns)
+    return AvalancheDataset(
+        [TensorDataset(*samples)],
+        data_attributes=[
+            DataAttribute(samples[1].tolist(), "targets"),
+            DataAttribute(tasks.tolist(), "targets_task_labels", use_in_getitem=True),
+        ],
+    )

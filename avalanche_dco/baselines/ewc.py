@@ -1,5 +1,6 @@
 """Elastic Weight Consolidation with the Fisher information of single samples."""
 
+from collections import defaultdict
 from typing import Any
 
 import torch
@@ -8,12 +9,16 @@ from avalanche.training.utils import ParamData
 from torch import nn
 from torch.optim import Optimizer
 
+from avalanche_dco.baselines.param_data import as_param_data, as_tensors
 from avalanche_dco.baselines.per_sample import mean_transformed_gradients
 from avalanche_dco.baselines.samples import loaded_batches
 from avalanche_dco.model_state import modes_kept
+from avalanche_dco.plugins.checks import InputChecks
+from avalanche_dco.plugins.plain import Plain
+from avalanche_dco.plugins.state import PluginState
 
 
-class EWCPlugin(plugins.EWCPlugin):
+class EWCPlugin(InputChecks, PluginState, plugins.EWCPlugin):
     r"""Avalanche's EWC with the exact empirical Fisher information.
 
     The importances of Avalanche 0.6.0 are squares of *mini-batch mean* gradients. In a batch of
@@ -23,6 +28,10 @@ class EWCPlugin(plugins.EWCPlugin):
     squared gradient, whatever the size of the batches. The modules' train or eval modes are left
     as they were.
     """
+
+    _SETTINGS = ("ewc_lambda", "mode", "decay_factor", "keep_importance_data")
+    _BINDING = ("mode",)
+    _FOR_ALL_PARAMETERS = True
 
     def __init__(
         self,
@@ -49,6 +58,11 @@ class EWCPlugin(plugins.EWCPlugin):
         super().__init__(strength, mode, decay_factor, keep_importance_data)
         self.fisher_mb_size = fisher_mb_size
 
+    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+        """Compute the importances and keep the weights."""
+        super().after_training_exp(strategy, **kwargs)
+        self._finished(strategy)
+
     def compute_importances(
         self,
         model: nn.Module,
@@ -73,7 +87,16 @@ class EWCPlugin(plugins.EWCPlugin):
         with modes_kept(model):
             model.eval()
             fisher = mean_transformed_gradients(model, batches, criterion, torch.square)
+        return as_param_data(fisher)
+
+    def _memory(self) -> Plain:
         return {
-            name: ParamData(name, value.shape, init_tensor=value, device=value.device)
-            for name, value in fisher.items()
+            name: {experience: as_tensors(data) for experience, data in kept.items()}
+            for name, kept in (("importances", self.importances), ("weights", self.saved_params))
         }
+
+    def _set_memory(self, memory: Plain) -> None:
+        self.importances, self.saved_params = (
+            defaultdict(dict, {number: as_param_data(data) for number, data in kept.items()})
+            for kept in (memory["importances"], memory["weights"])
+        )

@@ -1,13 +1,20 @@
 """Learning without Forgetting with a steady teacher of all old classes."""
 
 import copy
+from collections import defaultdict
 from typing import Any
 
 from avalanche.models.utils import is_multi_task_module
 from avalanche.training import plugins
+from torch import Tensor, nn
+
+from avalanche_dco.errors import StateError
+from avalanche_dco.plugins.checks import InputChecks
+from avalanche_dco.plugins.plain import Plain
+from avalanche_dco.plugins.state import PluginState
 
 
-class LwFPlugin(plugins.LwFPlugin):
+class LwFPlugin(InputChecks, PluginState, plugins.LwFPlugin):
     """Avalanche's LwF with three corrections.
 
     * The teacher of Avalanche 0.6.0 is a copy of a model in train mode: its dropout stays on, so
@@ -19,6 +26,19 @@ class LwFPlugin(plugins.LwFPlugin):
       the classes are read from the targets.
     """
 
+    _FOR_ALL_PARAMETERS = True
+
+    _teacher: dict[str, Tensor] | None = None
+    """A teacher that was loaded, until there is a model to put it into."""
+
+    def before_training(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
+        """Give a teacher that was loaded its model."""
+        super().before_training(strategy, *args, **kwargs)
+        if self._teacher is not None:
+            teacher = copy.deepcopy(strategy.model).eval()
+            _load(teacher, self._teacher)
+            self.lwf.prev_model, self._teacher = teacher, None
+
     def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
         """Make the teacher, and note the classes it knows."""
         self.lwf.expcount += 1
@@ -28,3 +48,35 @@ class LwFPlugin(plugins.LwFPlugin):
         multi_task = is_multi_task_module(strategy.model)
         for target, task in zip(dataset.targets, dataset.targets_task_labels, strict=True):
             self.lwf.prev_classes_by_task[int(task) if multi_task else 0].add(int(target))
+        self._finished(strategy)
+
+    def _settings(self) -> Plain:
+        return {"alpha": self.lwf.alpha, "temperature": self.lwf.temperature}
+
+    def _memory(self) -> Plain:
+        teacher = self._teacher
+        if teacher is None:
+            teacher = dict(self.lwf.prev_model.state_dict())
+        classes = self.lwf.prev_classes_by_task
+        return {
+            "teacher": teacher,
+            "classes_by_task": {task: sorted(known) for task, known in classes.items()},
+            "experiences": self.lwf.expcount,
+        }
+
+    def _set_memory(self, memory: Plain) -> None:
+        self._teacher = memory["teacher"]
+        self.lwf.prev_classes_by_task = defaultdict(
+            set, {task: set(known) for task, known in memory["classes_by_task"].items()}
+        )
+        self.lwf.expcount = memory["experiences"]
+
+
+def _load(teacher: nn.Module, state: dict[str, Tensor]) -> None:
+    try:
+        teacher.load_state_dict(state)
+    except RuntimeError as error:
+        raise StateError(
+            f"The teacher in the state of LwFPlugin is another model than the one to be trained: "
+            f"{error}"
+        ) from error

@@ -7,14 +7,18 @@ from avalanche.training import plugins
 from avalanche.training.utils import ParamData
 from torch import Tensor
 
+from avalanche_dco.baselines.param_data import as_param_data, as_tensors
 from avalanche_dco.baselines.per_sample import mean_transformed_gradients
 from avalanche_dco.baselines.samples import loaded_batches
 from avalanche_dco.model_state import modes_kept
+from avalanche_dco.plugins.checks import InputChecks
+from avalanche_dco.plugins.plain import Plain
+from avalanche_dco.plugins.state import PluginState
 
 _SAMPLES_PER_BATCH = 256
 
 
-class MASPlugin(plugins.MASPlugin):
+class MASPlugin(InputChecks, PluginState, plugins.MASPlugin):
     """Avalanche's MAS with three corrections.
 
     * Avalanche 0.6.0 computes the importances in train mode: with dropout switched on they are
@@ -26,6 +30,9 @@ class MASPlugin(plugins.MASPlugin):
       gradient, as the paper (Aljundi et al., 2018) defines it.
     * It takes a loss of exactly zero for a missing one and stops with ``Loss is not available``.
     """
+
+    _SETTINGS = ("_lambda", "alpha")
+    _FOR_ALL_PARAMETERS = True
 
     def before_backward(self, strategy: Any, **kwargs: Any) -> None:
         """Add the penalty."""
@@ -45,10 +52,19 @@ class MASPlugin(plugins.MASPlugin):
         with modes_kept(model):
             model.eval()
             importance = mean_transformed_gradients(model, batches, _squared_norm, torch.abs)
-        return {
-            name: ParamData(name, value.shape, init_tensor=value, device=value.device)
-            for name, value in importance.items()
-        }
+        return as_param_data(importance)
+
+    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+        """Compute the importances and keep the weights."""
+        super().after_training_exp(strategy, **kwargs)
+        self._finished(strategy)
+
+    def _memory(self) -> Plain:
+        return {"importance": as_tensors(self.importance), "weights": as_tensors(self.params)}
+
+    def _set_memory(self, memory: Plain) -> None:
+        self.importance = as_param_data(memory["importance"])
+        self.params = as_param_data(memory["weights"])
 
 
 def _squared_norm(outputs: Tensor, targets: Tensor) -> Tensor:

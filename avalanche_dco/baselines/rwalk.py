@@ -2,25 +2,39 @@
 
 from typing import Any
 
+import torch
+from avalanche.models import avalanche_forward
 from avalanche.training import plugins
 from avalanche.training.utils import ParamData, copy_params_dict, zerolike_params_dict
+from torch import Tensor
 
+from avalanche_dco.baselines.param_data import as_param_data, as_tensors
 from avalanche_dco.model_state import modes_kept
+from avalanche_dco.plugins.checks import InputChecks
+from avalanche_dco.plugins.plain import Plain
+from avalanche_dco.plugins.state import PluginState
 
 
-class RWalkPlugin(plugins.RWalkPlugin):
-    """Avalanche's RWalk with three corrections.
+class RWalkPlugin(InputChecks, PluginState, plugins.RWalkPlugin):
+    """Avalanche's RWalk with four corrections.
 
     * Avalanche 0.6.0 puts the model into eval mode before every training iteration and leaves it
       there: dropout is off and batch normalisation frozen for the whole training.
     * Parameters that appear with an experience (the head of a new task) raise a ``KeyError``, and
       would never be given a score: its tables are made before the model is adapted, and scores are
       kept only for parameters of the first experience.
+    * If the gradients are zero throughout, importances and scores are divided by zero and the
+      penalty is NaN. Here it is zero.
     * If no interval of ``delta_t`` iterations is complete at the end of an experience, all scores
       are zero and are divided by their maximum: the penalty is NaN. The interval that the end of
       the experience cuts short is counted instead; in Avalanche it is lost, or goes on into the
       next experience.
     """
+
+    _SETTINGS = ("ewc_lambda", "ewc_alpha", "delta_t")
+    _CHANGES_WITHIN = True
+    _FOR_ALL_PARAMETERS = True
+    _KEPT = ("iter_importance", "exp_importance", "exp_scores", "exp_params", "exp_penalties")
 
     def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
         """Start the first interval of the experience, with the parameters it has by now."""
@@ -38,7 +52,42 @@ class RWalkPlugin(plugins.RWalkPlugin):
                         name, init_tensor=score.data.clone(), device=score.device
                     )
         super().after_training_exp(strategy, *args, **kwargs)
+        self._set_penalties()
+        self._finished(strategy)
+
+    def _set_penalties(self) -> None:
+        """Avalanche's, without its division by zero where no weight moved or mattered."""
+        assert self.exp_scores is not None
+        assert self.exp_importance is not None
+        most_moved = max(score.data.max() for score in self.exp_scores.values())
+        most_important = max(importance.data.max() for importance in self.exp_importance.values())
+        self.exp_penalties = {}
+        for name, score in self.exp_scores.items():
+            if name in self.exp_importance:
+                importance = self.exp_importance[name].data
+                moved = score.expand(importance.shape).relu()
+                penalty = _share(importance, most_important) + _share(moved, most_moved)
+                self.exp_penalties[name] = ParamData(
+                    name, init_tensor=penalty, device=penalty.device
+                )
 
     def _update_grad(self, strategy: Any) -> None:
-        with modes_kept(strategy.model):
+        model = strategy.model
+        with modes_kept(model):
+            if not self._seen:
+                model.eval()
+                with torch.no_grad():
+                    outputs = avalanche_forward(model, strategy.mb_x, strategy.mb_task_id)
+                self._check_labels(strategy, outputs)
             super()._update_grad(strategy)
+
+    def _memory(self) -> Plain:
+        return {name: as_tensors(getattr(self, name)) for name in self._KEPT}
+
+    def _set_memory(self, memory: Plain) -> None:
+        for name in self._KEPT:
+            setattr(self, name, as_param_data(memory[name]))
+
+
+def _share(values: Tensor, largest: Tensor) -> Tensor:
+    return values / largest if largest > 0 else torch.zeros_like(values)

@@ -7,8 +7,13 @@ import torch
 from avalanche.training import plugins
 from avalanche.training.utils import ParamData
 
+from avalanche_dco.baselines.param_data import as_param_data, as_tensors
+from avalanche_dco.plugins.checks import InputChecks
+from avalanche_dco.plugins.plain import Plain
+from avalanche_dco.plugins.state import PluginState
 
-class SynapticIntelligencePlugin(plugins.SynapticIntelligencePlugin):
+
+class SynapticIntelligencePlugin(InputChecks, PluginState, plugins.SynapticIntelligencePlugin):
     r"""Avalanche's Synaptic Intelligence with four corrections.
 
     * Avalanche 0.6.0 takes its snapshots of the weights with ``param.detach().cpu().flatten()``,
@@ -24,6 +29,12 @@ class SynapticIntelligencePlugin(plugins.SynapticIntelligencePlugin):
       held by the penalty seems unimportant to the new task. Here the penalty's own part, which is
       known exactly, is taken off again.
     """
+
+    _SETTINGS = ("si_lambda", "eps", "excluded_parameters", "max_importance")
+    _BINDING = ("excluded_parameters",)
+    _CHANGES_WITHIN = True
+    _FOR_ALL_PARAMETERS = True
+    _ON_MODEL_DEVICE = False  # Avalanche computes its path integrals on the CPU
 
     def __init__(
         self,
@@ -74,6 +85,27 @@ class SynapticIntelligencePlugin(plugins.SynapticIntelligencePlugin):
         for name, importance in self.ewc_data[1].items():
             integral = -self.syn_data["cum_trajectory"][name].data
             importance.data = integral.clamp(min=0, max=self.max_importance)
+        self._finished(strategy)
+
+    def _memory(self) -> Plain:
+        weights, importances = self.ewc_data
+        return {
+            "weights": as_tensors(weights),
+            "importances": as_tensors(importances),
+            "path_integrals": as_tensors(self.syn_data["cum_trajectory"]),
+        }
+
+    def _set_memory(self, memory: Plain) -> None:
+        weights, importances, integrals = (
+            as_param_data({name: tensor.cpu() for name, tensor in memory[kind].items()})
+            for kind in ("weights", "importances", "path_integrals")
+        )
+        self.ewc_data = (weights, importances)
+        # The others live within an experience; Avalanche wants to find them by name.
+        self.syn_data = {
+            kind: {name: ParamData(name, entry.shape) for name, entry in integrals.items()}
+            for kind in ("old_theta", "new_theta", "grad", "trajectory")
+        } | {"cum_trajectory": integrals}
 
 
 def _own(snapshot: dict[str, ParamData]) -> None:

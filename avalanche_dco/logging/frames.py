@@ -2,13 +2,14 @@
 
 import os
 import warnings
+import zlib
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from ..errors import SettingError
+from ..errors import LogError, SettingError
 
 COLUMNS = (
     "row",
@@ -26,7 +27,8 @@ COLUMNS = (
     "training_experience",
     "time",
 )
-HEADER = (",".join(COLUMNS) + "\n").encode()
+HEADER = (",".join([*COLUMNS, "check"]) + "\n").encode()
+"""The last field of a line is a checksum of all that stands before it."""
 
 _DTYPES = {
     "row": "int64",
@@ -61,7 +63,8 @@ def read_log(path: str | Path) -> pd.DataFrame:
       one (empty before the first, and when it covers several);
     - ``time``: seconds since 1970.
 
-    A last line that was cut off is left out, with a warning. A run that went on from a checkpoint
+    A last line that was cut off is left out, with a warning. A line that has changed since it was
+    written is an error, which names it. A run that went on from a checkpoint
     numbers its values from there: they replace the ones that were logged after the checkpoint.
 
     :param path: the CSV file that :class:`.PandasLogger` wrote.
@@ -74,7 +77,34 @@ def read_log(path: str | Path) -> pd.DataFrame:
             f"{path} ends in a line that was cut off, which is left out: {fragment!r}",
             stacklevel=2,
         )
+    verify_lines(complete, path)
     return parse_lines(complete)
+
+
+def sealed(line: str) -> bytes:
+    """A line as it is written: with its checksum and a line feed.
+
+    :param line: the fields, separated by commas.
+    """
+    # A line is a line, whatever a metric may be called.
+    content = line.replace("\r", " ").replace("\n", " ").encode()
+    return b"%b,%08x\n" % (content, zlib.crc32(content))
+
+
+def verify_lines(lines: bytes, path: Path) -> None:
+    """Raise if a complete line is not as it was written.
+
+    :param lines: the content of a log, up to the end of a line.
+    :param path: its path, for the message.
+    """
+    for number, line in enumerate(lines.split(b"\n")[1:-1], 2):
+        content, _, check = line.rpartition(b",")
+        if check != b"%08x" % zlib.crc32(content):
+            raise LogError(
+                f"{path} is damaged: line {number} does not have the checksum it was written with "
+                f"({line[:200]!r}). Put a copy of the file back, or delete this line if you can "
+                "do without its value."
+            )
 
 
 def split_fragment(content: bytes, path: Path) -> tuple[bytes, bytes]:
@@ -105,7 +135,7 @@ def parse_lines(lines: bytes) -> pd.DataFrame:
     # A line replaces every earlier one whose number is not smaller than its own.
     later = np.append(rows[1:], np.iinfo(np.int64).max)
     smallest_later = np.minimum.accumulate(later[::-1])[::-1]
-    return frame[rows < smallest_later].reset_index(drop=True)
+    return frame.loc[rows < smallest_later, list(COLUMNS)].reset_index(drop=True)
 
 
 def write_parquet(frame: pd.DataFrame, path: Path) -> None:

@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 
 import pandas as pd
 
-from ..errors import SettingError
-from .frames import HEADER, parse_lines, read_log, split_fragment
+from ..errors import LogError, SettingError
+from .frames import HEADER, parse_lines, read_log, sealed, split_fragment, verify_lines
 
 
 class Store(ABC):
@@ -30,8 +30,8 @@ class Store(ABC):
         :param fields: what comes after row and start, in the order of ``COLUMNS``.
         """
         line = StringIO()
-        csv.writer(line, lineterminator="\n").writerow((self.next_row, self.start, *fields))
-        self._write(line.getvalue().encode())
+        csv.writer(line, lineterminator="").writerow((self.next_row, self.start, *fields))
+        self._write(sealed(line.getvalue()))
         self.next_row += 1
 
     @abstractmethod
@@ -74,6 +74,7 @@ class FileStore(Store):
         super().__init__()
         self.path = path
         self._descriptor: int | None = None
+        self._size = 0
         last = self._open()
         if last is not None:
             self.next_row, self.start = last[0] + 1, last[1] + 1
@@ -96,10 +97,18 @@ class FileStore(Store):
     def _write_all(self, line: bytes) -> None:
         assert self._descriptor is not None
         try:
-            while line:  # a disk that is nearly full takes a part of a line
-                line = line[os.write(self._descriptor, line) :]
+            size = os.fstat(self._descriptor).st_size
+            while size == self._size and line:  # a nearly full disk takes a part of a line
+                written = os.write(self._descriptor, line)
+                line, size, self._size = line[written:], size + written, self._size + written
         except OSError as error:
             self._give_up(error)
+        if line:
+            raise LogError(
+                f"{self.path} has {size} bytes, and this run has left it with {self._size}: "
+                "another process writes to it too, or has taken lines out. Give each run a path "
+                "of its own."
+            )
 
     def _open(self) -> tuple[int, int] | None:
         """Open for appending, mend the end of the file; row and start of its last line."""
@@ -117,6 +126,8 @@ class FileStore(Store):
                     stacklevel=2,
                 )
                 os.ftruncate(self._descriptor, len(complete))
+            verify_lines(complete, self.path)
+            self._size = len(complete)
         except OSError as error:
             self._give_up(error)
         if not complete:

@@ -6,7 +6,6 @@ import itertools
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -18,14 +17,16 @@ from torch.nn.parameter import is_lazy
 
 from avalanche_dco.autoencoder import fit_directions
 from avalanche_dco.cone import TrajectoryEnds, has_direction, push
-from avalanche_dco.directions import Directions, Weights
-from avalanche_dco.errors import GradientError, ModelError
+from avalanche_dco.directions import Directions, Weights, bytes_of_directions
+from avalanche_dco.errors import ModelError
 from avalanche_dco.penalty import Penalty
+from avalanche_dco.plugins.checks import InputChecks, naming_experience, refuse_broken
 from avalanche_dco.plugins.gradients import criterion_gradients, logit_gradients, trainable
 from avalanche_dco.plugins.isolation import isolated
 from avalanche_dco.plugins.reporting import experience_number, progress_bar, publish
 from avalanche_dco.plugins.sampling import BatchStream
 from avalanche_dco.plugins.settings import check_direction_settings
+from avalanche_dco.plugins.state import PluginState
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
@@ -34,11 +35,16 @@ ParameterFilter = Callable[[str, Parameter], bool]
 GradientSource = Literal["criterion", "logits"]
 
 
-class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
+class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC):
     """What DCO and DCO-COMP have in common; they differ in how directions are stored (step 4).
 
     For the arguments, see :class:`avalanche_dco.DCOPlugin`.
     """
+
+    _SETTINGS = ("k", "dco_lambda", "gradient_source")
+    _ON_MODEL_DEVICE = False  # see _follow
+    _THRIFTIER = ""
+    """What to use instead if memory is short, besides a smaller k."""
 
     def __init__(
         self,
@@ -60,6 +66,7 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
         max_penalty_grad_norm: float | None = 20.0,
         gradient_source: GradientSource = "criterion",
         parameter_filter: ParameterFilter | None = None,
+        max_bytes: float | None = None,
     ):
         super().__init__()
         self.k = k
@@ -79,6 +86,7 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
         self.max_penalty_grad_norm = max_penalty_grad_norm
         self.gradient_source = gradient_source
         self.parameter_filter = parameter_filter
+        self.max_bytes = max_bytes
 
         check_direction_settings(vars(self))
 
@@ -105,6 +113,7 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
 
     def before_training(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Warn of what would quietly give other numbers than the user expects."""
+        super().before_training(strategy, **kwargs)
         if self.penalty is not None and strategy.clock.train_exp_counter == 0:
             warnings.warn(
                 f"This {type(self).__name__} has learned directions already, but the strategy has "
@@ -130,7 +139,9 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
                 "directions after each slice. Train on the stream that it was made from."
             )
         if not any(is_lazy(parameter) for parameter in strategy.model.parameters()):
-            self._constrained(strategy)  # refuses now rather than after training
+            constrained = self._constrained(strategy)  # refuses now rather than after training
+            if self.max_bytes is not None:
+                self._warn_of_memory(strategy, constrained, self.max_bytes)
         if self.penalty is not None:
             self._follow(dict(strategy.model.named_parameters()))
         if self.gamma_1:
@@ -156,8 +167,7 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
 
     def after_training_epoch(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Report the penalty, averaged over the epoch; refuse to go on with broken weights."""
-        with _naming_experience(strategy):
-            _refuse_broken(trainable(strategy.model), "In training")
+        super().after_training_epoch(strategy, **kwargs)
         if self._penalties:
             mean = torch.stack(self._penalties).mean().item()
             publish(strategy, "DCO_Penalty", mean, strategy.clock.train_iterations)
@@ -168,12 +178,15 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
     def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Push into the cone, learn the task's directions, store them."""
         self._x_0 = {}
-        if self.push_epochs == 0 and self.autoencoder_updates == 0:
-            return
+        if self.push_epochs or self.autoencoder_updates:
+            self._push_and_learn(strategy, **kwargs)
+        self._finished(strategy)
+
+    def _push_and_learn(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         parameters = trainable(strategy.model)
         before = _snapshot(parameters)
         try:
-            with _naming_experience(strategy), isolated(strategy):
+            with naming_experience(strategy), isolated(strategy):
                 batches = BatchStream(
                     strategy.adapted_dataset,
                     strategy.train_mb_size,
@@ -212,7 +225,7 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
                 parameter.grad = gradient
             strategy.optimizer_step()
             ends.add(list(parameters.values()))
-        _refuse_broken(parameters, "In step 2 (push_epochs)")
+        refuse_broken(parameters, "In step 2 (push_epochs)", strategy)
         if length > 1 and not has_direction(ends.first, ends.last):
             warnings.warn(
                 "The weights do not move in step 2, so there is no direction to push them in and "
@@ -332,6 +345,31 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
 
     # ------------------------------------------------------------------------------- checks
 
+    @abstractmethod
+    def _bytes_expected(self, constrained: Weights) -> int:
+        """What ``memory_bytes`` will be once this experience has been learned."""
+
+    def _warn_of_memory(
+        self, strategy: SupervisedTemplate, constrained: Weights, max_bytes: float
+    ) -> None:
+        expected = self._bytes_expected(constrained)
+        if expected <= max_bytes:
+            return
+        each = bytes_of_directions(constrained, 1)
+        affordable = int(self.k - (expected - max_bytes) / each)
+        smaller = (
+            f"a k of at most {affordable} instead of {self.k}"
+            if affordable > 0
+            else "a smaller k from the first experience on"
+        )
+        warnings.warn(
+            f"Experience {experience_number(strategy)}: {type(self).__name__} will keep "
+            f"{expected:,} bytes once it has learned this experience, more than "
+            f"max_bytes={max_bytes:,.0f}, and {self.memory_bytes:,} now. Use {self._THRIFTIER}"
+            f"{smaller}.",
+            stacklevel=2,
+        )
+
     def _constrained(self, strategy: SupervisedTemplate) -> dict[str, Parameter]:
         """The parameters that directions are learned for."""
         candidates = trainable(strategy.model)
@@ -353,24 +391,6 @@ class DirectionConstrainedPlugin(SupervisedPlugin, ABC):
                 "for those that are to be constrained."
             )
         return chosen
-
-
-def _refuse_broken(parameters: dict[str, Parameter], when: str) -> None:
-    broken = [repr(name) for name, p in parameters.items() if not torch.isfinite(p).all()]
-    if broken:
-        raise GradientError(
-            f"{when}, the weights of {', '.join(broken)} are infinite or not a number: a gradient "
-            "was. Look for invalid inputs or lower the learning rate."
-        )
-
-
-@contextmanager
-def _naming_experience(strategy: SupervisedTemplate) -> Iterator[None]:
-    """Say in which experience a gradient was broken."""
-    try:
-        yield
-    except GradientError as error:
-        raise GradientError(f"Experience {experience_number(strategy)}: {error}") from error
 
 
 def _snapshot(parameters: dict[str, Parameter]) -> dict[str, Tensor]:

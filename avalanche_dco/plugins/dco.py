@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from avalanche_dco.directions import Directions, Weights
+from avalanche_dco.directions import Directions, Weights, bytes_of_directions
 from avalanche_dco.penalty import Penalty
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
+from avalanche_dco.plugins.plain import Plain
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
@@ -76,7 +77,11 @@ class DCOPlugin(DirectionConstrainedPlugin):
         sample of the Gauss-Newton matrix).
     :param parameter_filter: a function of a parameter's name and the parameter that tells whether
         it is constrained; all trainable parameters are by default.
+    :param max_bytes: warn before an experience with whose directions ``memory_bytes`` would exceed
+        this. None for no such warning.
     """
+
+    _THRIFTIER = "DCO-COMP (DCOCompPlugin), whose memory does not grow with the experiences, or "
 
     def _store(self, strategy: SupervisedTemplate, directions: Directions, x_star: Weights) -> None:
         """Step 4: W^i <- W, and of x_i* only the codes t = ENC^i(x_i*)."""
@@ -86,3 +91,13 @@ class DCOPlugin(DirectionConstrainedPlugin):
     def _follow(self, parameters: Weights) -> None:
         assert self.penalty is not None
         self.penalty = self.penalty.following(parameters)
+
+    def _bytes_expected(self, constrained: Weights) -> int:
+        return self.memory_bytes + bytes_of_directions(constrained, self.k)
+
+    def _memory(self) -> Plain:
+        return {"penalty": None if self.penalty is None else self.penalty.state()}
+
+    def _set_memory(self, memory: Plain) -> None:
+        kept = memory["penalty"]
+        self.penalty = None if kept is None else Penalty.from_state(kept)

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from avalanche_dco.compression import CompressedTasks, Start, compress
-from avalanche_dco.directions import Directions, Weights
+from avalanche_dco.directions import Directions, Weights, bytes_of_directions, common_dtype
 from avalanche_dco.errors import SettingError
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
+from avalanche_dco.plugins.plain import Plain
 from avalanche_dco.plugins.reporting import publish
 from avalanche_dco.plugins.settings import check_count, check_number
 
@@ -38,6 +39,8 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
         (``"previous"``) or from small random numbers (``"noise"``).
     :param settings: all other arguments of :class:`avalanche_dco.DCOPlugin`.
     """
+
+    _BINDING = ("k",)
 
     def __init__(
         self,
@@ -94,7 +97,7 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
 
     def _store(self, strategy: SupervisedTemplate, directions: Directions, x_star: Weights) -> None:
         """Step 4: compress and update {W^1, ..., W^i} by Eq. (dco_comp1) and (dco_comp2)."""
-        self._tasks, errors = compress(
+        tasks, errors = compress(
             self._tasks,
             directions,
             x_star,
@@ -104,13 +107,13 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
             rho=self.rho,
             start=self.compression_start,
         )
-        if self._tasks.own == 0:
+        if tasks.own == 0:
             warnings.warn(
-                f"k={self.k} is less than two directions for each of {self._tasks.tasks} "
+                f"k={self.k} is less than two directions for each of {tasks.tasks} "
                 "experiences: none has directions of its own any more. Use a larger k.",
                 stacklevel=2,
             )
-        self.penalty = self._tasks.penalty()
+        self._keep(tasks)
         for update, error in enumerate(errors):
             publish(strategy, "DCO_CompressionError", error, update)
 
@@ -118,7 +121,23 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
         assert self._tasks is not None
         directions = self._tasks.directions.following(parameters)
         device = next(iter(directions.factors.values())).U.device
-        self._tasks = replace(
-            self._tasks, directions=directions, targets=self._tasks.targets.to(device)
+        self._keep(
+            replace(self._tasks, directions=directions, targets=self._tasks.targets.to(device))
         )
-        self.penalty = self._tasks.penalty()
+
+    def _keep(self, tasks: CompressedTasks | None) -> None:
+        penalty = None if tasks is None else tasks.penalty()
+        self._tasks, self.penalty = tasks, penalty  # both or, if interrupted, none
+
+    def _bytes_expected(self, constrained: Weights) -> int:
+        tasks = 1 + (0 if self._tasks is None else self._tasks.tasks)
+        shared, own = self.k // 2, self.k // (2 * tasks)
+        targets = tasks * (shared + own) * common_dtype(constrained).itemsize
+        return bytes_of_directions(constrained, shared + tasks * own) + targets
+
+    def _memory(self) -> Plain:
+        return {"tasks": None if self._tasks is None else self._tasks.state()}
+
+    def _set_memory(self, memory: Plain) -> None:
+        kept = memory["tasks"]
+        self._keep(None if kept is None else CompressedTasks.from_state(kept))

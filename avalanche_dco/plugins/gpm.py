@@ -20,11 +20,14 @@ from avalanche_dco.gradient_projection import (
 )
 from avalanche_dco.layer_recording import InputRecorder, projectable_layers
 from avalanche_dco.model_state import modes_kept, random_state_kept
+from avalanche_dco.plugins.checks import InputChecks
+from avalanche_dco.plugins.plain import Plain
+from avalanche_dco.plugins.state import PluginState
 
 _SAMPLES_PER_FORWARD = 128
 
 
-class GPMPlugin(SupervisedPlugin):
+class GPMPlugin(InputChecks, PluginState, SupervisedPlugin):
     """Gradient Projection Memory (Saha, Garg and Roy, ICLR 2021).
 
     After each experience the inputs of every ``Linear`` and ``Conv2d`` layer are collected on a
@@ -42,6 +45,8 @@ class GPMPlugin(SupervisedPlugin):
     Other parameters are not: batch normalisation (affine parameters and running statistics),
     embeddings, recurrent layers. A warning names them after the first experience.
     """
+
+    _SETTINGS = ("thresholds", "threshold_growth", "samples", "layers", "project_head")
 
     def __init__(
         self,
@@ -133,14 +138,21 @@ class GPMPlugin(SupervisedPlugin):
             if self.project_head or name not in recorder.called_last
         }
         growth = self.threshold_growth * strategy.clock.train_exp_counter
+        bases = dict(self.bases)  # all layers or, if interrupted, none
         for index, (name, vectors) in enumerate(remembered.items()):
             threshold = self.thresholds[min(index, len(self.thresholds) - 1)]
-            if name not in self.bases:
+            if name not in bases:
                 weight = recorder.layers[name].weight
-                self.bases[name] = weight.new_zeros(vectors.shape[0], vectors.shape[2], 0)
-            self.bases[name] = extended_basis(
-                self.bases[name], vectors, min(threshold + growth, 1.0)
-            )
+                bases[name] = weight.new_zeros(vectors.shape[0], vectors.shape[2], 0)
+            bases[name] = extended_basis(bases[name], vectors, min(threshold + growth, 1.0))
+        self.bases = bases
+        self._finished(strategy)
+
+    def _memory(self) -> Plain:
+        return {"bases": dict(self.bases)}
+
+    def _set_memory(self, memory: Plain) -> None:
+        self.bases = dict(memory["bases"])
 
     @torch.no_grad()
     def _recorded(self, strategy: Any) -> InputRecorder:

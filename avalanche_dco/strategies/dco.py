@@ -50,6 +50,7 @@ class DCO(SupervisedTemplate):
         max_penalty_grad_norm: float | None = 20.0,
         gradient_source: GradientSource = "criterion",
         parameter_filter: ParameterFilter | None = None,
+        max_bytes: float | None = None,
         train_mb_size: int = 1,
         train_epochs: int = 1,
         eval_mb_size: int | None = None,
@@ -65,7 +66,7 @@ class DCO(SupervisedTemplate):
         :param optimizer: The optimizer to use.
         :param criterion: The loss criterion to use.
         :param k: number of directions to learn per experience; for this and all the settings up
-            to ``parameter_filter`` see :class:`avalanche_dco.DCOPlugin`.
+            to ``max_bytes`` see :class:`avalanche_dco.DCOPlugin`.
         :param train_mb_size: The train minibatch size. Defaults to 1.
         :param train_epochs: The number of training epochs. Defaults to 1.
         :param eval_mb_size: The eval minibatch size. Defaults to 1.
@@ -97,6 +98,7 @@ class DCO(SupervisedTemplate):
             max_penalty_grad_norm=max_penalty_grad_norm,
             gradient_source=gradient_source,
             parameter_filter=parameter_filter,
+            max_bytes=max_bytes,
         )
         super().__init__(
             model=model,

@@ -1,0 +1,63 @@
+"""Values of which ``torch.load(..., weights_only=True)`` makes no fuss."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Plain = dict[str, Any]
+"""Dictionaries, lists, tensors, numbers, strings and None, nested at will."""
+
+
+def plain(value: Any) -> Any:
+    """A setting, without sets, tuples and the number types of NumPy and torch."""
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    return value.item() if hasattr(value, "item") else value  # NumPy's and torch's numbers
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors in a plain value."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from tensors_in(part)
+
+
+def moved(value: Any, device: torch.device) -> Any:
+    """The same with all tensors on a device."""
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if isinstance(value, dict):
+        return {name: moved(part, device) for name, part in value.items()}
+    return [moved(part, device) for part in value] if isinstance(value, list) else value
+
+
+def checksum(state: Plain) -> str:
+    """A hash of everything in it, and of nothing else: the same on every device."""
+    sha = hashlib.sha256()
+    _digest(sha, state)
+    return sha.hexdigest()
+
+
+def _digest(sha: Any, value: Any) -> None:
+    """Add a value so that no two different ones add the same bytes."""
+    if isinstance(value, Tensor):
+        sha.update(f"tensor {value.dtype} {list(value.shape)} ".encode())
+        flat = value.detach().cpu().contiguous().reshape(-1)
+        sha.update(flat.view(torch.uint8).numpy().data)
+    elif isinstance(value, dict | list):
+        parts = list(value.items()) if isinstance(value, dict) else value
+        sha.update(f"{type(value).__name__} {len(parts)} ".encode())
+        for part in parts:
+            _digest(sha, list(part) if isinstance(value, dict) else part)
+    else:
+        text = repr(value)
+        sha.update(f"{type(value).__name__} {len(text)} {text} ".encode())
