@@ -12,7 +12,10 @@ from collections.abc import Sequence
 from avalanche_dco.errors import DCOError
 
 COMMANDS = {
+    "list": "benchmarks.listing",
     "run": "benchmarks.run",
+    "compare": "benchmarks.compare",
+    "sweep": "benchmarks.sweep",
     "tables": "benchmarks.tables",
     "capacity": "benchmarks.capacity",
     "core-speed": "benchmarks.core_speed",
