@@ -15,3 +15,7 @@ class ModelError(DCOError, RuntimeError):
 
 class GradientError(DCOError, RuntimeError):
     """A gradient is not a number, or infinite."""
+
+
+class CheckpointError(DCOError, RuntimeError):
+    """A checkpoint cannot be written or read, or is not what it should be."""

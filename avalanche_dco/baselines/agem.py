@@ -1,5 +1,6 @@
 """Averaged Gradient Episodic Memory that samples its memory."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from avalanche.benchmarks.utils.data_loader import GroupBalancedInfiniteDataLoader
@@ -30,12 +31,21 @@ class AGEMPlugin(plugins.AGEMPlugin):
                 "of experiences, better some hundreds."
             )
         super().update_memory(dataset, num_workers, **kwargs)
-        self.buffer_dataloader = GroupBalancedInfiniteDataLoader(
-            self.buffers,
-            batch_size=self.sample_size // len(self.buffers),
-            shuffle=True,
-            num_workers=num_workers,
-            pin_memory=False,
-            persistent_workers=num_workers > 0,
-        )
-        self.buffer_dliter = iter(self.buffer_dataloader)
+        # A running iterator can be neither saved nor continued bit for bit: it starts when asked.
+        self.buffer_dataloader = None
+        self.buffer_dliter: Iterator[Any] = iter(())
+        self._num_workers = num_workers
+
+    def sample_from_memory(self) -> Any:
+        """A mini-batch drawn from the memory, as many patterns of each experience."""
+        if self.buffer_dataloader is None:
+            loader: Any = GroupBalancedInfiniteDataLoader(
+                self.buffers,
+                batch_size=self.sample_size // len(self.buffers),
+                shuffle=True,
+                num_workers=self._num_workers,
+                pin_memory=False,
+                persistent_workers=self._num_workers > 0,
+            )
+            self.buffer_dataloader, self.buffer_dliter = loader, iter(loader)
+        return super().sample_from_memory()

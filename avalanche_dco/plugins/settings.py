@@ -10,13 +10,14 @@ from typing import Any
 from avalanche_dco.errors import SettingError
 
 
-def check_count(name: str, value: Any, *, at_least: int, meaning: str) -> None:
-    """Raise unless ``value`` is a whole number of at least ``at_least``."""
+def check_count(
+    name: str, value: Any, *, at_least: int, meaning: str, at_most: int | None = None
+) -> None:
+    """Raise unless ``value`` is a whole number from ``at_least`` to ``at_most``."""
     whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or int(value) < at_least:
-        raise SettingError(
-            f"{name}={value!r} must be a whole number of at least {at_least}: it is {meaning}."
-        )
+    if not whole or int(value) < at_least or (at_most is not None and int(value) > at_most):
+        bound = f"at least {at_least}" + ("" if at_most is None else f" and at most {at_most}")
+        raise SettingError(f"{name}={value!r} must be a whole number of {bound}: it is {meaning}.")
 
 
 def check_number(

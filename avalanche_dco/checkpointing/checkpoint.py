@@ -1,0 +1,183 @@
+"""Save a strategy between experiences, and continue it in another process."""
+
+from __future__ import annotations
+
+import copy
+import io
+import os
+import pickle
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import dill
+import torch
+from avalanche.checkpointing.checkpoint_internals import _CheckpointLoadingContext
+from avalanche.models import DynamicModule
+from avalanche.training.determinism.rng_manager import RNGManager
+from torch import nn
+
+from avalanche_dco.checkpointing.files import read_sealed, write_sealed
+from avalanche_dco.checkpointing.pickling import PICKLE_MODULE
+from avalanche_dco.errors import CheckpointError
+
+StrategyT = TypeVar("StrategyT")
+
+_OF_ONE_BATCH = ("dataloader", "adapted_dataset", "mbatch", "mb_output", "loss")
+"""Attributes of a strategy that live within an experience; those of the new strategy stay."""
+
+
+def save_checkpoint(strategy: Any, path: str | os.PathLike[str]) -> None:
+    """Save a strategy after an experience; what Avalanche's ``save_checkpoint`` is meant to do.
+
+    The file holds all that the strategy needs to go on as if it had not been interrupted: model,
+    optimizer, plugins, metrics, loggers, counters, and the states of all random generators that
+    Avalanche's ``RNGManager`` knows. It is written beside ``path`` and then takes its place, so
+    that a crash at any moment leaves the previous checkpoint or the new one.
+
+    :param strategy: the strategy, between two calls of ``train`` or ``eval``.
+    :param path: the file; its folder is made if need be.
+    """
+    if strategy.experience is not None:
+        raise CheckpointError(
+            "The strategy is in the middle of an experience, or was interrupted there, and a "
+            "checkpoint would take half-trained weights for those of a finished experience. Call "
+            "save_checkpoint after strategy.train(...) has returned; after an interruption, "
+            "build the strategy anew and go on from the last checkpoint."
+        )
+    stripped = copy.copy(strategy)
+    for name in _OF_ONE_BATCH:
+        stripped.__dict__.pop(name, None)
+    content = {
+        "strategy": stripped,
+        "exp_counter": strategy.clock.train_exp_counter,
+        "random_states": RNGManager.__getstate__(),
+    }
+    about = {"finished_experiences": strategy.clock.train_exp_counter, "versions": _versions()}
+
+    def write(file: Any) -> None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", dill.PicklingWarning)
+                torch.save(content, file, pickle_module=PICKLE_MODULE)
+        except (pickle.PicklingError, TypeError, AttributeError, NotImplementedError) as error:
+            raise CheckpointError(
+                f"The strategy holds something that cannot be saved: {error}. Look for open "
+                "connections, locks, generators or running iterators in your plugins, loggers and "
+                "model, and leave them out with __getstate__."
+            ) from error
+
+    write_sealed(Path(path), about, write)
+
+
+def maybe_load_checkpoint(
+    strategy: StrategyT,
+    path: str | os.PathLike[str],
+    map_location: str | torch.device | None = None,
+    unique_objects: Any = None,
+) -> tuple[StrategyT, int]:
+    """Continue from a checkpoint if there is one; called like Avalanche's function of this name.
+
+    ::
+
+        strategy, next_experience = maybe_load_checkpoint(strategy, "run.ckpt")
+        for experience in benchmark.train_stream[next_experience:]:
+            strategy.train(experience)
+            save_checkpoint(strategy, "run.ckpt")
+
+    Call it right before the loop: it also sets the random generators. All of the strategy comes
+    from the file, its settings too; ``strategy.model`` and the plugins are new objects.
+
+    Like Avalanche's, it unpickles, which runs whatever code the file asks for: open only files
+    that you trust. For files of others there is ``plugin.load_state_dict``.
+
+    :param strategy: a strategy, built in the same way as the one that was saved.
+    :param path: the file that :func:`save_checkpoint` wrote.
+    :param map_location: the device to continue on; None for the one it was saved on.
+    :param unique_objects: objects such as the benchmark whose data sets need not be loaded anew;
+        see Avalanche's function.
+    :return: the strategy, and the number of finished experiences; 0 if there is no file.
+    """
+    path = Path(path)
+    if not path.exists():
+        return strategy, 0
+    about, payload = read_sealed(path)
+    try:
+        with _CheckpointLoadingContext(_device_map(map_location), unique_objects):
+            content = torch.load(
+                io.BytesIO(payload),
+                pickle_module=dill,
+                map_location=_device_map(map_location),
+                weights_only=False,
+            )
+    except Exception as error:  # whatever the classes in it raise when they are rebuilt
+        raise CheckpointError(
+            f"{path} is undamaged but cannot be rebuilt: {type(error).__name__}: {error}. It was "
+            f"written with {_listed(about['versions'])}, and this is {_listed(_versions())}; the "
+            "classes of your model, plugins and loggers have to be importable under the names they "
+            "had."
+        ) from error
+    saved = content["strategy"]
+    _refuse_other(path, saved, strategy)
+    RNGManager.__setstate__(content["random_states"])
+    strategy.__dict__.update(saved.__dict__)
+    return strategy, content["exp_counter"]
+
+
+def _device_map(map_location: str | torch.device | None) -> dict[str, str] | None:
+    """As Avalanche reads a single device: whatever was on a GPU goes there."""
+    if map_location is None:
+        return None
+    target = str(torch.device(map_location))
+    gpus = ["cuda", *(f"cuda:{index}" for index in range(100))]
+    return {"cpu": "cpu"} | dict.fromkeys(gpus, target)
+
+
+def _refuse_other(path: Path, saved: Any, strategy: Any) -> None:
+    """Raise if the strategy is another one than was saved."""
+    for what, there, here in (
+        ("the strategy", type(saved).__name__, type(strategy).__name__),
+        ("its model", type(saved.model).__name__, type(strategy.model).__name__),
+        ("its list of plugins", _kinds(saved.plugins), _kinds(strategy.plugins)),
+    ):
+        if there != here:
+            raise CheckpointError(
+                f"{path} belongs to another run: {what} was {there} and is {here}. Build the "
+                "strategy as it was, or choose another path."
+            )
+    parameters = dict(saved.model.named_parameters())
+    for name, parameter in strategy.model.named_parameters():
+        new = tuple(parameter.shape)
+        old = tuple(parameters[name].shape) if name in parameters else None
+        if old is None or not _may_grow_to(new, old, saved.model):
+            raise CheckpointError(
+                f"{path} belongs to another model: parameter '{name}' has shape {new} here, and "
+                f"{'is not in the file' if old is None else f'{old} in the file'}. Build the "
+                "model as it was, or choose another path."
+            )
+
+
+def _kinds(objects: list[Any]) -> str:
+    return f"[{', '.join(type(one).__name__ for one in objects)}]"
+
+
+def _may_grow_to(new: tuple[int, ...], saved: tuple[int, ...], model: nn.Module) -> bool:
+    """Whether a parameter of a model just built may have had the saved shape later on."""
+    if not any(isinstance(module, DynamicModule) for module in model.modules()):
+        return new == saved
+    return len(new) == len(saved) and all(a <= b for a, b in zip(new, saved, strict=True))
+
+
+def _versions() -> dict[str, str]:
+    from avalanche_dco import __version__  # noqa: PLC0415
+
+    return {
+        "avalanche_dco": __version__,
+        "avalanche-lib": version("avalanche-lib"),
+        "torch": torch.__version__,
+    }
+
+
+def _listed(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in versions.items())

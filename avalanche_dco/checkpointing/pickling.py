@@ -1,0 +1,73 @@
+"""What the pickles of a checkpoint are made of: dill, with three corrections."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+import dill
+import torch
+from avalanche.checkpointing import checkpoint_internals
+
+
+class StrategyPickler(dill.Pickler):
+    """Pickles a strategy with all that hangs on it.
+
+    * A class that can be imported is a name. dill takes the optimizers of current torch for
+      classes without a module and pickles their code, with which ``torch.optim`` as a whole; that
+      fails. Only what has no name (a class defined in a function, a lambda) is pickled by value.
+    * A text file opened for writing is kept with its content: ``CSVLogger`` empties its files
+      when it is made, which is before a checkpoint is loaded.
+    * Devices follow ``map_location`` as in Avalanche, but in silence.
+    """
+
+    def save(self, obj: Any, save_persistent_id: bool = True) -> None:
+        """Write one object; called by pickle for each."""
+        if id(obj) not in self.memo:
+            if isinstance(obj, type) and _can_be_imported(obj):
+                self.save_global(obj)
+                return
+            if isinstance(obj, torch.device):
+                self.save_reduce(_mapped_device, (str(obj),), obj=obj)
+                return
+            if isinstance(obj, io.TextIOWrapper):
+                self._fmode = dill.FILE_FMODE if _is_written_anew(obj) else dill.HANDLE_FMODE
+        super().save(obj, save_persistent_id)
+
+
+def _can_be_imported(cls: type) -> bool:
+    """Whether the class is what is found under its own name."""
+    found: Any = sys.modules.get(cls.__module__)
+    for part in cls.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is cls
+
+
+def _is_written_anew(file: io.TextIOWrapper) -> bool:
+    name = getattr(file, "name", None)
+    return (
+        not file.closed
+        and "w" in getattr(file, "mode", "")
+        and isinstance(name, str)
+        and os.path.isfile(name)
+    )
+
+
+def _mapped_device(name: str) -> torch.device:
+    """The device that takes the place of the one that was saved."""
+    mapping = checkpoint_internals._get_checkpoint_device_map()
+    return torch.device(mapping.get(name, name) if isinstance(mapping, dict) else name)
+
+
+def _as_module() -> ModuleType:
+    """As dill, with the pickler above: torch.save asks for a module."""
+    module = ModuleType("avalanche_dco_dill")
+    module.__dict__.update(vars(dill) | {"__name__": "dill", "Pickler": StrategyPickler})
+    return module
+
+
+PICKLE_MODULE = _as_module()
+"""For ``torch.save``; dill itself and its settings stay as they are."""
