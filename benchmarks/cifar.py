@@ -27,7 +27,7 @@ _EXPERIENCES = {10: 5, 100: 10}
 
 
 def split_cifar(classes: int, root: Path | None) -> CLScenario:
-    """Avalanche's benchmark: classes in their order, normalised, as the paper has it no augmentation.
+    """Avalanche's benchmark: classes in their order, normalised; no augmentation, as in the paper.
 
     :param classes: 10 or 100.
     :param root: folder that holds the data.
@@ -57,9 +57,9 @@ def split_arrays(file: Path, like: int) -> CLScenario:
     experiences = _EXPERIENCES[like]
     if classes % experiences or set(y_train.tolist()) != set(range(classes)):
         raise SettingError(
-            f"--npz {file.name}: its training labels must be all of 0 to n - 1 with n a multiple of "
-            f"{experiences}, to make {experiences} experiences of as many classes each; the largest "
-            f"label is {classes - 1} and there are {len(np.unique(y_train))} different ones."
+            f"--npz {file.name}: its training labels must be all of 0 to n - 1 with n a multiple "
+            f"of {experiences}, to make {experiences} experiences of as many classes each; the "
+            f"largest is {classes - 1} and there are {len(np.unique(y_train))} different ones."
         )
     width = classes // experiences
     mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in _MEAN_AND_STD[like])

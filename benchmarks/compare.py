@@ -1,24 +1,24 @@
-"""Compare methods on one benchmark: tune what is open, run all seeds, write a report.
+r"""Compare methods on one benchmark: tune what is open, run all seeds, write a report.
 
 Examples:
-  python -m benchmarks compare --benchmark split-digits \\
+  python -m benchmarks compare --benchmark split-digits \
       --methods naive ewc si rwalk gpm dco dco-comp --seeds 1 2 3
-  python -m benchmarks compare --benchmark split-mnist --methods naive ewc si dco joint \\
+  python -m benchmarks compare --benchmark split-mnist --methods naive ewc si dco joint \
       --seeds 1 2 3 --preset fast --tune --data-root ~/data
   python -m benchmarks compare --benchmark split-cifar100 --npz my_arrays.npz --methods naive dco
   python -m benchmarks compare --benchmark split-digits --methods naive ewc dco --match-compute
   python -m benchmarks compare --benchmark split-digits --methods naive dco --runner ray
 
-Settings are those of the preset. What it leaves open, and with --tune everything that has a grid, is
-chosen on a part of the training data that is held out (see `sweep`), never on test data; what was
-chosen is written to chosen.json in --out, and --chosen takes such a file instead.
+Settings are those of the preset. What it leaves open, and with --tune everything that has a grid,
+is chosen on a part of the training data that is held out (see `sweep`), never on test data; what
+was chosen is written to chosen.json in --out, and --chosen takes such a file instead.
 
 All methods start from the same weights for the same seed. The table has the mean and standard
-deviation over the seeds, and the difference to DCO seed by seed. Beside the errors it tells what they
-cost: gradient evaluations, time, bytes kept between experiences, peak memory.
+deviation over the seeds, and the difference to DCO seed by seed. Beside the errors it tells what
+they cost: gradient evaluations, time, bytes kept between experiences, peak memory.
 
-Kill it and start the same command again: finished runs are kept, an interrupted one goes on from its
-last finished experience, and the results are those of an undisturbed comparison.
+Kill it and start the same command again: finished runs are kept, an interrupted one goes on from
+its last finished experience, and the results are those of an undisturbed comparison.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,41 +19,46 @@ from benchmarks.methods import Method
 
 
 class _Gradients:
-    """The count of this process; not an attribute of a strategy, which checkpoints would copy."""
+    """The count of this process; not an attribute of a model, which checkpoints would copy."""
 
     count = 0
+    listener: Callable[[], None] | None = None
+
+
+def count_gradients(network: nn.Module) -> None:
+    """Count every batch that goes through a network with gradients on, whoever sends it there.
+
+    Training steps, DCO's steps 2 and 3, the second pass per step of RWalk, A-GEM and LwF, and the
+    batches of which EWC and MAS take importances. Evaluation is not counted.
+
+    :param network: the network.
+    """
+    network.register_forward_hook(_count)
+
+
+def _count(network: nn.Module, inputs: Any, outputs: Any) -> None:
+    if torch.is_grad_enabled():
+        _Gradients.count += 1
+        if _Gradients.listener is not None:
+            _Gradients.listener()
 
 
 def gradient_evaluations() -> int:
-    """Backward passes since the process began, inside of :func:`counted_gradients`."""
+    """Batch gradients counted since the process began."""
     return _Gradients.count
 
 
 @contextmanager
-def counted_gradients(on_gradient: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Count every backward pass within: one per batch, whoever makes it and what for.
+def told_of_gradients(listener: Callable[[], None]) -> Iterator[None]:
+    """Have a function called after every batch that is counted.
 
-    Training steps, DCO's steps 2 and 3, RWalk's and A-GEM's second pass per step and the batches of
-    which EWC and MAS take importances all end in one of these two functions.
-
-    :param on_gradient: called after each.
+    :param listener: the function.
     """
-    originals = torch.autograd.backward, torch.autograd.grad
-
-    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            result = function(*args, **kwargs)
-            _Gradients.count += 1
-            on_gradient()
-            return result
-
-        return call
-
-    torch.autograd.backward, torch.autograd.grad = map(counted, originals)
+    _Gradients.listener = listener
     try:
         yield
     finally:
-        torch.autograd.backward, torch.autograd.grad = originals
+        _Gradients.listener = None
 
 
 def dco_gradients(settings: Mapping[str, Any], epochs: int, batches: int) -> int:
@@ -120,24 +125,26 @@ def _attribute(owners: list[Any], path: list[str]) -> Any:
 
 
 def _bytes(kept: Any) -> int:
-    if kept is None:
-        return 0
     if isinstance(kept, int):
         return kept
     if isinstance(kept, Tensor):
         return kept.nbytes
-    if isinstance(kept, ParamData):
-        return kept.data.nbytes
-    if isinstance(kept, nn.Module):
-        return _bytes([*kept.parameters(), *kept.buffers()])
     if isinstance(kept, AvalancheDataset):
         # As the method is given them: inputs as tensors, target and task label as integers.
         sample = kept.eval()[0]
         return len(kept) * sum(part.nbytes if isinstance(part, Tensor) else 8 for part in sample)
+    return sum(map(_bytes, _parts(kept)))
+
+
+def _parts(kept: Any) -> Iterable[Any]:
+    if isinstance(kept, ParamData):
+        return [kept.data]
+    if isinstance(kept, nn.Module):
+        return [*kept.parameters(), *kept.buffers()]
     if isinstance(kept, Mapping):
-        return sum(map(_bytes, kept.values()))
+        return kept.values()
     if isinstance(kept, list | tuple):
-        return sum(map(_bytes, kept))
+        return kept
     if hasattr(kept, "dataset"):  # an experience
-        return _bytes(kept.dataset)
+        return [kept.dataset]
     raise TypeError(f"do not know how to count the bytes of {type(kept).__name__}")

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 from avalanche.training.templates import SupervisedTemplate
-from avalanche_dco.checkpointing import maybe_load_checkpoint, save_checkpoint
 
+from avalanche_dco.checkpointing import maybe_load_checkpoint, save_checkpoint
 from avalanche_dco.errors import CheckpointError
 from benchmarks.jobs import Job
 from benchmarks.learning import OnProgress, Progress, learn
@@ -59,8 +59,8 @@ class FolderCheckpoints:
             strategy, count = maybe_load_checkpoint(strategy, self._checkpoint)
         except (CheckpointError, OSError, ValueError, TypeError) as error:
             warnings.warn(
-                f"{self._checkpoint.parent.name} was interrupted and cannot go on from where it was "
-                f"({error}); it begins anew.",
+                f"{self._checkpoint.parent.name} was interrupted and cannot go on from where it "
+                f"was ({error}); it begins anew.",
                 stacklevel=2,
             )
             self.remove()

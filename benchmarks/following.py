@@ -105,7 +105,7 @@ def print_json(content: dict[str, Any]) -> None:
 
 
 class ProgressView:
-    """Bars on a terminal: all runs with the time left, and each current run; a line for each end."""
+    """Bars on a terminal: all runs with the time left, each current run; a line for each end."""
 
     def __init__(self) -> None:
         self._progress = Progress(
@@ -155,8 +155,8 @@ def _line(job: Job, event: Event, times: Times) -> str:
     place = f"[{times.ended}/{times.total}] {job.title}"
     if event.kind == "failed":
         return f"{place} FAILED: {event.content.strip().splitlines()[-1]}"
-    seconds = event.content["seconds"]
-    return f"{place}: error {event.content['average']:.2f} %, {seconds:.0f} s of training; {times.text}"
+    error, seconds = event.content["average"], event.content["seconds"]
+    return f"{place}: error {error:.2f} %, {seconds:.0f} s of training; {times.text}"
 
 
 class Times:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from avalanche.benchmarks import CLScenario
 from avalanche.evaluation.metrics import accuracy_metrics
@@ -16,14 +14,16 @@ from avalanche.training.plugins import EvaluationPlugin, SupervisedPlugin
 from avalanche.training.templates import SupervisedTemplate
 from torch import nn
 
+from avalanche_dco import seed_everything
 from avalanche_dco.metrics import average_error, bwt_error, fwi_error
 from benchmarks.cost import (
     GradientBudget,
-    counted_gradients,
+    count_gradients,
     dco_gradients,
     gradient_evaluations,
     kept_bytes,
     peak_megabytes,
+    told_of_gradients,
 )
 from benchmarks.jobs import Job
 from benchmarks.methods import DIRECTION_CONSTRAINED, Method, get_method
@@ -61,7 +61,7 @@ class Checkpoints(Protocol):
     """Keeps a run's state between experiences."""
 
     def load(self, strategy: SupervisedTemplate) -> tuple[SupervisedTemplate, Progress]:
-        """The strategy to go on with, and what it has shown; an empty progress for a fresh start."""
+        """The strategy to go on with, and what it has shown: nothing at a fresh start."""
 
     def save(self, strategy: SupervisedTemplate, progress: Progress) -> None:
         """Keep the state after a training."""
@@ -133,13 +133,6 @@ def make_strategy(
     )
 
 
-def seed_everything(seed: int) -> None:
-    """Seed every generator that Avalanche or a method may draw from."""
-    torch.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed)
-
-
 def learn(job: Job, checkpoints: Checkpoints, on_progress: OnProgress) -> Outcome:
     """Train on the whole stream and evaluate on all experiences after each.
 
@@ -156,10 +149,12 @@ def learn(job: Job, checkpoints: Checkpoints, on_progress: OnProgress) -> Outcom
     seed_everything(job.seed)
     method = get_method(job.method)
     expected = _expected_gradients(job, stream)
+    network = TASKS[job.protocol].network(classes_of(stream))
+    count_gradients(network)
     strategy = make_strategy(
         method,
         job.settings,
-        TASKS[job.protocol].network(classes_of(stream)),
+        network,
         job.training,
         evaluator=EvaluationPlugin(accuracy_metrics(experience=True), loggers=[]),
         plugins=[] if job.training.matched_to is None else [GradientBudget(expected)],
@@ -174,7 +169,7 @@ def learn(job: Job, checkpoints: Checkpoints, on_progress: OnProgress) -> Outcom
 
     evaluations = gradient_evaluations()
     on_progress(len(progress.errors), len(lessons))
-    with counted_gradients(report):
+    with told_of_gradients(report):
         for index in range(len(progress.errors), len(lessons)):
             for group in strategy.optimizer.param_groups:
                 group["lr"] = job.training.lr_of(index)

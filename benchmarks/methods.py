@@ -165,7 +165,8 @@ def _arguments(plugin: Callable[..., Any]) -> dict[str, Any]:
     """Arguments with their defaults; a class that passes others on has its base class' too."""
     own = signature(plugin).parameters
     passes_on = any(p.kind is Parameter.VAR_KEYWORD for p in own.values())
-    inherited = _arguments(plugin.__base__) if isclass(plugin) and passes_on else {}
+    base = plugin.__base__ if isclass(plugin) and passes_on else None
+    inherited = {} if base is None else _arguments(base)
     return inherited | {
         name: parameter.default
         for name, parameter in own.items()

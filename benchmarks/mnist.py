@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST from tensors, which Avalanche reads several times faster than pictures."""
+"""MNIST and Fashion-MNIST from tensors, which Avalanche reads faster than pictures."""
 
 from __future__ import annotations
 

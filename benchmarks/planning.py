@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -47,7 +47,7 @@ class Wishes:
     benchmark: str
     methods: Sequence[str]
     preset: str = "paper"
-    data: Data = Data()
+    data: Data = field(default_factory=Data)
     training: Sequence[Assignment] = ()
     settings: Sequence[Assignment] = ()
     grids: Sequence[Assignment] = ()
@@ -199,7 +199,8 @@ class Plan:
             return
         known = sorted({*Training.names(), *(n for method in having for n in method.arguments)})
         raise SettingError(
-            f"--grid {wish.name}: none of {', '.join(methods)} has such a setting; there are {known}."
+            f"--grid {wish.name}: none of {', '.join(methods)} has such a setting; there are "
+            f"{known}."
         )
 
 

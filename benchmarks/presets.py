@@ -134,7 +134,7 @@ def _direction_constrained(comp_k: int, comp_clip: float, **settings: Any) -> di
     }
 
 
-# GPM was published with plain SGD, a learning rate of 0.01 and no weight decay, and depends on them.
+# GPM was published with plain SGD, a learning rate of 0.01 and no weight decay; it depends on them.
 _GPM_GRID: Grid = {
     "threshold": ((0.95, 0.99),),
     "lr": (1e-3, 1e-2),
@@ -205,7 +205,7 @@ _OF_THE_PAPER: dict[str, Preset] = {
     "fashion-mnist": _MNIST_FASHION,
 }
 
-# ------------------------------------------------------------------------------ fast: fewer gradients
+# ---------------------------------------------------------------------------- fast: fewer gradients
 
 
 def _fast(preset: Preset, epochs: int | None = None) -> Preset:
@@ -224,7 +224,7 @@ _FAST = {
     for name, preset in _OF_THE_PAPER.items()
 }
 
-# ------------------------------------------------------------------------------- the digits: our own
+# ----------------------------------------------------------------------------- the digits: our own
 
 # Not in the paper, and small enough for a laptop and a demonstration: an eighth of the paper's
 # gradients, half its updates and directions, under either name.

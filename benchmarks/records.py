@@ -1,7 +1,7 @@
 """What a run leaves behind: one folder, named by what was run, written atomically.
 
-``config.json`` (what was run, and how), ``errors.csv`` (the error matrix) and, last, ``outcome.json``,
-which marks the end and carries a checksum of all three.
+``config.json`` (what was run, and how), ``errors.csv`` (the error matrix) and, last,
+``outcome.json``, which marks the end and carries a checksum of all three.
 """
 
 from __future__ import annotations

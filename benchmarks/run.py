@@ -7,12 +7,12 @@ Examples:
   python -m benchmarks run --benchmark split-digits --methods gpm naive --training gpm.lr=0.01
   python -m benchmarks run --benchmark split-digits --methods dco --grid theta=0,0.2,0.5,2
 
-Every run gets a folder below --out. One that is finished is not repeated, an interrupted one goes on
-from its last finished experience and ends with the same numbers: start the same command again.
+Every run gets a folder below --out. One that is finished is not repeated, an interrupted one goes
+on from its last finished experience and ends with the same numbers: start the same command again.
 
-With --grid every combination of the values is run and evaluated on the test data, to show how errors
-depend on a setting. To choose a setting, use `sweep`, which does not look at the test data; to compare
-methods, use `compare`.
+With --grid every combination of the values is run and evaluated on the test data, to show how
+errors depend on a setting. To choose a setting, use `sweep`, which does not look at the test data;
+to compare methods, use `compare`.
 """
 
 from __future__ import annotations

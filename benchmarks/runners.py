@@ -107,13 +107,13 @@ def in_processes(count: int) -> Runner:
                     sender.close()
                     running[receiver] = number, process
                     yield Event(number, "started")
-                for receiver in wait(list(running)):
-                    assert isinstance(receiver, Connection)
-                    number, process = running[receiver]
-                    event = _next_event(receiver, number, process)
+                for ready in wait(list(running)):
+                    assert isinstance(ready, Connection)
+                    number, process = running[ready]
+                    event = _next_event(ready, number, process)
                     if event.kind in ("done", "failed"):
                         process.join()
-                        del running[receiver]
+                        del running[ready]
                     yield event
         finally:
             for _, process in running.values():

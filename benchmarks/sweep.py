@@ -1,16 +1,16 @@
-"""Choose the settings of methods on a validation split of the training data.
+r"""Choose the settings of methods on a validation split of the training data.
 
 Examples:
   python -m benchmarks sweep --benchmark split-digits --methods ewc si rwalk gpm
   python -m benchmarks sweep --benchmark split-digits --methods ewc --grid ewc_lambda=10,100,1000
-  python -m benchmarks sweep --benchmark split-mnist --methods gpm --grid lr=0.001,0.01 \\
+  python -m benchmarks sweep --benchmark split-mnist --methods gpm --grid lr=0.001,0.01 \
       --grid weight_decay=0,0.001 --data-root ~/data
-  python -m benchmarks compare --benchmark split-digits --methods naive ewc dco \\
+  python -m benchmarks compare --benchmark split-digits --methods naive ewc dco \
       --chosen runs/chosen.json
 
-A tenth of every class of every experience is held out of the training data. Every combination of a
-method's grid is trained on the rest; the one with the lowest average error on what was held out, at the
-end of the stream and on average over the seeds, is chosen. Test data are not looked at.
+A tenth of every class of every experience is held out of the training data. Every combination of
+a method's grid is trained on the rest; the one with the lowest average error on what was held out,
+at the end of the stream and on average over the seeds, is chosen. Test data are not looked at.
 
 Grids are the paper's where it has one for the benchmark, else the method's own (`list` shows them);
 --grid replaces the values of one name, or adds a name, of the method or of the training. A setting
@@ -108,8 +108,8 @@ def _best(method: str, candidates: list[dict[str, Any]]) -> dict[str, Any]:
     able = [one for one in candidates if one["validation_error"] is not None]
     if not able:
         raise DCOError(
-            f"{method}: no combination of its grid could be trained, so there is nothing to choose. "
-            f"The first one failed with: {candidates[0]['failures'][0]}"
+            f"{method}: no combination of its grid could be trained, so there is nothing to "
+            f"choose. The first one failed with: {candidates[0]['failures'][0]}"
         )
     best = min(able, key=lambda one: one["validation_error"])
     return {
@@ -150,8 +150,8 @@ def read_choices(path: Path, benchmark: str) -> Mapping[str, Settings]:
         made_for = content["benchmark"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise SettingError(
-            f"--chosen {path} cannot be read ({type(error).__name__}: {error}). It has to be a file "
-            "that `python -m benchmarks sweep` has written."
+            f"--chosen {path} cannot be read ({type(error).__name__}: {error}). It has to be a "
+            "file that `python -m benchmarks sweep` has written."
         ) from error
     if made_for != benchmark:
         raise SettingError(
