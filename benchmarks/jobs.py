@@ -86,5 +86,14 @@ def folder_name(identity: Mapping[str, Any]) -> str:
 
     :param identity: all that determines the result, see :attr:`Job.identity`.
     """
-    digest = sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
+    digest = sha256(json.dumps(_with_floats(identity), sort_keys=True).encode()).hexdigest()[:8]
     return f"{identity['benchmark']}-{identity['method']}-seed{identity['seed']}-{digest}"
+
+
+def _with_floats(value: Any) -> Any:
+    """The same with every number a float: 100 and 100.0 are one setting."""
+    if isinstance(value, Mapping):
+        return {name: _with_floats(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_with_floats(part) for part in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -47,7 +47,7 @@ def table_of_runs(results: Sequence[Result]) -> Table:
                 str(result.job.seed),
                 *(f"{row[key]:.2f}" for _, key in _ERRORS),
                 f"{row['seconds']:.0f}",
-                str(row["gradient_evaluations"]),
+                str(row.get("gradient_evaluations", "")),
                 f"{row['memory_bytes'] / 1e6:.1f}",
             )
     return shown
@@ -74,7 +74,8 @@ def means(results: Sequence[Result]) -> list[dict[str, Any]]:
         if pairs and method != "dco":
             row["average_minus_dco"] = _mean_and_deviation(pairs)
         for key in ("seconds", "gradient_evaluations", "memory_bytes", "peak_megabytes"):
-            row[key] = fmean(run[key] for run in runs.values())
+            known = [run[key] for run in runs.values() if key in run]  # older runs lack some
+            row[key] = fmean(known) if known else None
         rows.append(row)
     return rows
 
@@ -95,7 +96,7 @@ def table_of_means(results: Sequence[Result]) -> Table:
             str(len(row["seeds"])),
             *(_shown(row.get(key)) for key in ("average", "fwi", "bwt", "average_minus_dco")),
             f"{row['seconds']:.0f}",
-            f"{row['gradient_evaluations']:.0f}",
+            "" if (count := row["gradient_evaluations"]) is None else f"{count:.0f}",
             f"{row['memory_bytes'] / 1e6:.1f}",
             f"{row['peak_megabytes']:.0f}",
         )
