@@ -6,7 +6,8 @@ concatenate frames with a ``method`` column, and with a ``seed`` column for repe
 are drawn, with the standard deviation over seeds.
 
 The colours are those of Okabe and Ito, told apart with any kind of colour vision; markers and
-hatching say the same again.
+hatching say the same again. Black is drawn in rcParams' text colour, so that figures may be made
+for dark pages.
 """
 
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -35,18 +37,29 @@ _MARKERS = "osD^vPX*"
 _LARGEST_ANNOTATED = 12
 _PANELS_ACROSS = 4
 _ONE_RUN = ""
+_BLACK = "#000000"
+_MOST_INSIDE = 4
+MOST_SHADED = 6
+"""The most methods whose standard deviations are shaded in one figure."""
+_POINTS_PER_CHARACTER = 6
+_WIDTH = 6.4
 
 
-def plot_average_error(frame: pd.DataFrame, *, stream: str = "test") -> Figure:
+def plot_average_error(
+    frame: pd.DataFrame, *, stream: str = "test", width: float = _WIDTH
+) -> Figure:
     """Average error against the number of trainings, one line per method.
 
-    A method that trained once (joint training) is drawn as a level, the bound for the others.
+    A method that trained once (joint training) is drawn as a level, the bound for the others. The
+    standard deviation over seeds is shaded, unless there are so many methods that shades hide them.
 
     :param frame: metrics with ``AverageError`` in them.
     :param stream: the evaluated stream.
+    :param width: of the figure, in inches.
     """
     rows = _select(frame, "AverageError", stream)
-    figure, axes = _figure()
+    shaded = rows["method"].nunique() <= MOST_SHADED
+    figure, axes = _figure(width)
     last = _last(rows, ["method", "seed", "trained"])
     longest = last["trained"].max()
     for index, (method, runs) in enumerate(last.groupby("method", sort=False)):
@@ -57,29 +70,38 @@ def plot_average_error(frame: pd.DataFrame, *, stream: str = "test") -> Figure:
             axes.axhline(level, color=style["color"], linestyle="--", label=f"{method} (once)")
             continue
         axes.plot(percent.index, percent["mean"], label=method, **style)
-        axes.fill_between(
-            percent.index,
-            percent["mean"] - percent["std"],
-            percent["mean"] + percent["std"],
-            color=style["color"],
-            alpha=0.2,
-            linewidth=0,
-        )
+        if shaded:
+            axes.fill_between(
+                percent.index,
+                percent["mean"] - percent["std"],
+                percent["mean"] + percent["std"],
+                color=style["color"],
+                alpha=0.2,
+                linewidth=0,
+            )
     axes.set(xlabel="Experiences trained", ylabel="Average error (%)")
-    axes.set_ylim(bottom=0)
+    start_at_zero(axes)
+    if longest == 1:
+        axes.set_xlim(0.5, 1.5)
     _finish(axes, last["method"])
     return figure
 
 
-def plot_fwi_bwt(frame: pd.DataFrame, *, stream: str = "test") -> Figure:
+def plot_fwi_bwt(frame: pd.DataFrame, *, stream: str = "test", width: float = _WIDTH) -> Figure:
     """Final FWI and BWT error side by side, one pair of bars per method.
+
+    The bars lie where the methods' names would not fit beside each other.
 
     :param frame: metrics with ``FWIError`` and ``BWTError`` in them.
     :param stream: the evaluated stream.
+    :param width: of the figure, in inches.
     """
-    figure, axes = _figure()
+    figure, axes = _figure(width)
+    names = list(_select(frame, "FWIError", stream)["method"].unique())
+    lying = len(names) > _MOST_INSIDE or _columns(names, width) < len(names)
+    draw, spread = (axes.barh, "xerr") if lying else (axes.bar, "yerr")
     methods: list[str] = []
-    width = 0.38
+    thickness = 0.38
     for offset, (metric, label, colour, hatch) in enumerate(
         (
             ("FWIError", "FWI (learning)", PALETTE[0], ""),
@@ -90,25 +112,36 @@ def plot_fwi_bwt(frame: pd.DataFrame, *, stream: str = "test") -> Figure:
         methods = methods or list(final["method"].unique())
         percent = 100 * final.groupby("method", sort=False)["value"].agg(["mean", "std"])
         percent = percent.reindex(methods)
-        bars = axes.bar(
-            np.arange(len(methods)) + (offset - 0.5) * width,
+        error: dict[str, Any] = {spread: percent["std"] if percent["std"].notna().any() else None}
+        bars = draw(
+            np.arange(len(methods)) + (offset - 0.5) * thickness,
             percent["mean"],
-            width,
-            yerr=percent["std"] if percent["std"].notna().any() else None,
+            thickness,
+            **error,
             label=label,
             color=colour,
             hatch=hatch,
             edgecolor="white",
-            error_kw={"elinewidth": 1, "capsize": 3},
+            error_kw={"elinewidth": 1, "capsize": 3, "ecolor": _ink()},
         )
         axes.bar_label(bars, fmt="%.1f", padding=2, fontsize=9)
-    axes.axhline(0, color="black", linewidth=0.8)
-    axes.set_xticks(np.arange(len(methods)), methods)
+    axes.grid(axis="x" if lying else "y", alpha=0.3)
+    axes.set_axisbelow(True)
     room = max(0.6, (3 - len(methods)) / 2 + 0.6)  # one method alone does not fill the width
-    axes.set_xlim(-room, len(methods) - 1 + room)
-    axes.set_ylabel("Final error (%)")
-    axes.margins(y=0.12)
-    axes.legend(frameon=False)
+    ends = (-room, len(methods) - 1 + room)
+    if lying:
+        axes.axvline(0, color=_ink(), linewidth=0.8)
+        axes.set_yticks(np.arange(len(methods)), methods)
+        axes.set(xlabel="Final error (%)", ylabel="Method", ylim=ends[::-1])
+        axes.margins(x=0.12)
+        lines = sum(method.count("\n") + 1 for method in methods)
+        figure.set_figheight(max(4.0, 1.2 + 0.34 * len(methods), 1.2 + 0.2 * lines))
+    else:
+        axes.axhline(0, color=_ink(), linewidth=0.8)
+        axes.set_xticks(np.arange(len(methods)), methods)
+        axes.set(ylabel="Final error (%)", xlim=ends)
+        axes.margins(y=0.12)
+    figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=9)
     return figure
 
 
@@ -222,8 +255,8 @@ def _last(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return rows.drop_duplicates(keys, keep="last")
 
 
-def _figure() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+def _figure(width: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, 4.0), layout="constrained")
     axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
@@ -233,7 +266,7 @@ def _style(index: int) -> dict[str, Any]:
     """Colour and marker of a method; with more methods than colours, the lines change too."""
     turn, place = divmod(index, len(PALETTE))
     return {
-        "color": PALETTE[place],
+        "color": _ink() if PALETTE[place] == _BLACK else PALETTE[place],
         "marker": _MARKERS[place],
         "linestyle": ("-", ":", "-.")[turn % 3],
         "markersize": 5,
@@ -244,7 +277,44 @@ def _finish(axes: Axes, methods: pd.Series) -> None:
     axes.grid(alpha=0.3)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if methods.iloc[0] != _ONE_RUN:
+        add_legend(axes)
+
+
+def start_at_zero(axes: Axes) -> None:
+    """Show errors from zero on, with some room above the highest.
+
+    :param axes: with everything drawn.
+    """
+    axes.set_ylim(0, 1.06 * axes.dataLim.y1 or 1.0)
+
+
+def add_legend(axes: Axes) -> None:
+    """Explain the lines: inside the axes if there is room, else below, in a higher figure.
+
+    :param axes: the only ones of a figure with constrained layout.
+    """
+    handles, labels = axes.get_legend_handles_labels()
+    figure = axes.get_figure()
+    assert isinstance(figure, Figure)
+    beside = _columns(labels, figure.get_figwidth())
+    if len(labels) <= _MOST_INSIDE <= beside:
         axes.legend(frameon=False, fontsize=9)
+        return
+    lines = sum(label.count("\n") + 1 for label in labels)
+    figure.set_figheight(figure.get_figheight() + 0.2 * -(-lines // beside))
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=beside, frameon=False, fontsize=9
+    )
+
+
+def _columns(labels: list[str], width: float) -> int:
+    """How many labels fit beside each other in so many inches."""
+    longest = max((len(line) for label in labels for line in label.split("\n")), default=1)
+    return int(np.clip(72 * width // (_POINTS_PER_CHARACTER * (longest + 4)), 1, 6))
+
+
+def _ink() -> Any:
+    return rcParams["text.color"]
 
 
 def _matrix_panels(rows: int, columns: int, panels: int) -> tuple[Figure, list[Axes]]:

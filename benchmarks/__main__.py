@@ -16,6 +16,7 @@ COMMANDS = {
     "run": "benchmarks.run",
     "compare": "benchmarks.compare",
     "sweep": "benchmarks.sweep",
+    "report": "benchmarks.report",
     "tables": "benchmarks.tables",
     "capacity": "benchmarks.capacity",
     "core-speed": "benchmarks.core_speed",

@@ -1,0 +1,200 @@
+"""The report's figures: those of :mod:`avalanche_dco.plots`, and sweeps, as SVG.
+
+The pictures have no background, and their text and lines take a light colour on dark pages by a
+media query of their own; so one file serves both colour schemes, in HTML and beside Markdown.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from avalanche_dco.metrics import average_error, bwt_error, fwi_error
+from avalanche_dco.plots import (
+    MOST_SHADED,
+    PALETTE,
+    add_legend,
+    plot_average_error,
+    plot_error_matrix,
+    plot_fwi_bwt,
+    start_at_zero,
+)
+from benchmarks.report.comparing import Comparison
+from benchmarks.report.document import Picture
+from benchmarks.report.reading import Run, learned_at
+from benchmarks.report.sweeps import Sweep
+
+_WIDTH = 5.0  # inches: the text is still legible when a phone shows all of it
+_LABEL_WIDTH = 26
+_INK = "#010203"  # stands for the page's own text colour until the SVG is written
+_STYLE = "<style>svg{color:#1f2328}@media(prefers-color-scheme:dark){svg{color:#e6e9ee}}</style>"
+_RC: dict[Any, Any] = {
+    **dict.fromkeys(
+        ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color",
+         ),
+        _INK,
+    ),
+    "grid.color": "#808890",  # between light and dark: seen on both
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
+    "text.parse_math": False,  # a setting may have a dollar in it
+    "svg.fonttype": "path",
+    "svg.hashsalt": "report",
+}  # fmt: skip
+
+
+def average_error_picture(comparison: Comparison, name: str) -> Picture | None:
+    """Average error against tasks learned; None if no run has a matrix.
+
+    :param comparison: whose entries to draw.
+    :param name: of the file.
+    """
+    shaded = len(comparison.entries) <= MOST_SHADED
+    levels = any(run.trained_once for entry in comparison.entries for run in entry.runs)
+    return _picture(
+        name,
+        f"Average error against tasks learned, {comparison.title}",
+        _frame(comparison, "AverageError"),
+        lambda frame: plot_average_error(frame, width=_WIDTH),
+        "Average error on the tasks learned so far, after each task, mean over seeds. "
+        + ("Shaded: standard deviation over seeds. " if shaded else "")
+        + ("Level: trained once, on all tasks together. " if levels else "")
+        + "Lower is better.",
+    )
+
+
+def fwi_bwt_picture(comparison: Comparison, name: str) -> Picture | None:
+    """Bars of FWI and BWT error; None if no run has a matrix.
+
+    :param comparison: whose entries to draw.
+    :param name: of the file.
+    """
+    return _picture(
+        name,
+        f"FWI and BWT error, {comparison.title}",
+        _frame(comparison, "FWIError", "BWTError"),
+        lambda frame: plot_fwi_bwt(frame, width=_WIDTH),
+        "Error right after learning (FWI) and its rise until the end (BWT), mean over tasks. "
+        "Lines: standard deviation over seeds. Their sum is the final average error. Lower is "
+        "better.",
+    )
+
+
+def matrix_pictures(comparison: Comparison, name: str) -> list[Picture]:
+    """One heat map per entry that has matrices, means over seeds.
+
+    :param comparison: whose entries to draw.
+    :param name: how the files' names begin.
+    """
+    frame = _frame(comparison, "ErrorMatrix")
+    pictures = []
+    for index, entry in enumerate(comparison.entries):
+        own = frame[frame["method"] == _drawn(entry.label)] if len(frame) else frame
+        picture = _picture(
+            f"{name}-{index + 1}", f"Error matrix of {entry.label}", own, plot_error_matrix
+        )
+        pictures += [picture] if picture else []
+    return pictures
+
+
+def sweep_picture(
+    title: str,
+    name: str,
+    sweeps: Sequence[Sweep],
+    published: Mapping[str, Mapping[float, float]],
+) -> Picture:
+    """Average error against a setting's value, one line per sweep.
+
+    :param title: what it shows.
+    :param name: of the file.
+    :param sweeps: sweeps of one setting.
+    :param published: the paper's errors by value, for sweeps that have any, by method.
+    """
+    with mpl.rc_context(_RC):
+        figure = Figure(figsize=(_WIDTH, 3.4), layout="constrained")
+        axes = figure.subplots()
+        axes.spines[["top", "right"]].set_visible(False)
+        for index, sweep in enumerate(sweeps):
+            values = [value for value, _ in sweep.points]
+            means, spreads, _ = zip(
+                *(entry.statistic("average") for _, entry in sweep.points), strict=True
+            )
+            axes.errorbar(
+                values, means, yerr=np.nan_to_num(spreads), label=_drawn(sweep.label),
+                color=PALETTE[index % 6], marker="osD^vP"[index % 6], markersize=5, capsize=3,
+            )  # fmt: skip
+        for index, (method, errors) in enumerate(published.items()):
+            axes.plot(
+                [*errors], [*errors.values()], label=_drawn(f"{method}, the paper"), color=_INK,
+                linestyle="--", marker="x+"[index % 2],
+            )  # fmt: skip
+        axes.set(xlabel=sweeps[0].setting, ylabel="Average error (%)")
+        start_at_zero(axes)
+        axes.grid(alpha=0.3)
+        add_legend(axes)
+        return Picture(name, title, _svg(figure))
+
+
+def _picture(
+    name: str,
+    title: str,
+    frame: pd.DataFrame,
+    plot: Callable[[pd.DataFrame], Figure],
+    caption: str = "",
+) -> Picture | None:
+    if frame.empty:
+        return None
+    with mpl.rc_context(_RC):
+        return Picture(name, title, _svg(plot(frame)), caption)
+
+
+def _frame(comparison: Comparison, *metrics: str) -> pd.DataFrame:
+    """The matrices of all runs as the frame that a logger would have made."""
+    rows = [
+        {**row, "method": _drawn(entry.label), "seed": run.seed, "stream": "test"}
+        for entry in comparison.entries
+        for run in entry.runs
+        for row in _rows(run)
+        if row["metric"] in metrics and math.isfinite(row["value"])
+    ]
+    return pd.DataFrame(rows)
+
+
+def _rows(run: Run) -> list[dict[str, Any]]:
+    if run.matrix is None:
+        return []
+    errors = run.matrix / 100
+    rows = []
+    for step in range(len(errors)):
+        seen = learned_at(errors) if run.trained_once else {task: task for task in range(step + 1)}
+        at = {"trained": step + 1, "training_experience": None if run.trained_once else step}
+        for metric, function in (
+            ("AverageError", average_error),
+            ("FWIError", fwi_error),
+            ("BWTError", bwt_error),
+        ):
+            rows.append({**at, "metric": metric, "value": function(errors[: step + 1], seen)})
+        for task, error in enumerate(errors[step]):
+            rows.append({**at, "metric": "ErrorMatrix", "experience": task, "value": error})
+    return rows
+
+
+def _drawn(label: str) -> str:
+    """A label in lines that are short enough for a figure."""
+    return "\n".join(textwrap.wrap(label, _LABEL_WIDTH))
+
+
+def _svg(figure: Figure) -> str:
+    file = io.StringIO()
+    figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    svg = file.getvalue()
+    svg = svg[svg.index("<svg") :].replace(_INK, "currentColor")
+    return re.sub(r"(<svg[^>]*>)", lambda opening: opening[1] + _STYLE, svg, count=1)

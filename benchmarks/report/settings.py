@@ -1,0 +1,93 @@
+"""Settings of methods: their defaults, and how two differ."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from inspect import Parameter, signature
+from typing import Any
+
+from avalanche.training.supervised import Naive
+
+from benchmarks.methods import METHODS
+
+_LONGEST_VALUE = 24
+
+
+def default_settings(method: str) -> dict[str, Any]:
+    """What a method's settings are where nothing is said; nothing for methods not known here.
+
+    :param method: its name.
+    """
+    if method not in METHODS:
+        return {}
+    how = METHODS[method]
+    of_any_strategy = signature(Naive).parameters
+    stated = {
+        name: parameter.default
+        for name, parameter in signature(how.constructor).parameters.items()
+        if name not in of_any_strategy and parameter.default is not Parameter.empty
+    }
+    return stated | dict(how.fixed)
+
+
+def changed_settings(method: str, settings: Mapping[str, Any]) -> list[str]:
+    """``name=value`` for the settings that are not the method's defaults.
+
+    :param method: its name.
+    :param settings: its settings.
+    """
+    defaults = default_settings(method)
+    return [
+        f"{name}={_short(value)}"
+        for name, value in settings.items()
+        if name not in defaults or key_of(value) != key_of(defaults[name])
+    ]
+
+
+def difference_words(own: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> list[str]:
+    """``name=value`` for everything that is not the same in all others.
+
+    :param own: the settings to describe.
+    :param others: what to tell them from.
+    """
+    others = list(others)
+    names = dict.fromkeys(name for settings in (own, *others) for name in settings)
+    return [
+        _words(name, own)
+        for name in names
+        if any(
+            name not in own or name not in other or key_of(own[name]) != key_of(other[name])
+            for other in others
+        )
+    ]
+
+
+def _words(name: str, settings: Mapping[str, Any]) -> str:
+    if name == "matched_to":  # the numbers in it say what DCO's settings say
+        return "compute as DCO's" if name in settings else "compute by epochs"
+    return f"{name}={_short(settings[name])}" if name in settings else f"{name} unset"
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def key_of(value: Any) -> str:
+    """Equal for equal values, whatever JSON made of them: 1 and 1.0, lists and tuples."""
+    return json.dumps(_plain(value), sort_keys=True, default=str)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _short(value: Any) -> str:
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
