@@ -190,8 +190,22 @@ class Plan:
                     f"--set {wish.name}={wish.value}: that is a setting of the training; write "
                     f"--training {wish.name}={wish.value}."
                 )
+        for method in self.wishes.methods:
+            self._refuse_twice(method)
         for wish in self.wishes.grids:
             self._check_grid(wish, [wish.method] if wish.method else list(self.wishes.methods))
+
+    def _refuse_twice(self, method: str) -> None:
+        for option, wishes in (
+            ("--set", self.wishes.settings),
+            ("--training", self.wishes.training),
+        ):
+            twice = self.given_grid(method).keys() & self._given(method, wishes).keys()
+            if twice:
+                raise SettingError(
+                    f"{method}: {', '.join(sorted(twice))} is given by --grid and by {option}; "
+                    "write one of them."
+                )
 
     def _check_grid(self, wish: Assignment, methods: Sequence[str]) -> None:
         having = [get_method(name) for name in methods]
