@@ -75,7 +75,7 @@ def test_matched_baselines_evaluate_as_many_gradients_as_dco(tmp_path, monkeypat
 
 
 def test_compute_that_is_not_known_in_advance_cannot_be_matched():
-    with pytest.raises(SettingError, match="autoencoder_tolerance=0.1"):
+    with pytest.raises(SettingError, match=r"autoencoder_tolerance=0\.1"):
         quick_job(
             "naive",
             match_compute=True,

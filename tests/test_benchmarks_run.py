@@ -84,13 +84,6 @@ def test_a_setting_may_be_for_one_of_several_methods(tmp_path):
     assert configs["naive"]["training"]["lr"] == 0.003
 
 
-def test_a_grid_makes_one_run_per_combination(tmp_path):
-    grid = ["--grid", "lr=0.001,0.01", "--grid", "ewc_lambda=1,10,100"]
-    assert run(tmp_path, "--benchmark", "split-digits", "--methods", "ewc", "naive", *grid) == 0
-    methods = [json.loads(p.read_text())["method"] for p in tmp_path.glob("*/config.json")]
-    assert sorted(methods) == ["ewc"] * 6 + ["naive"] * 2  # naive has no ewc_lambda
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
