@@ -59,6 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DCOError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted; what is finished is kept, so start the same again", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

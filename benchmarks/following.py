@@ -140,7 +140,8 @@ class ProgressView:
         elif event.kind == "note":
             self._progress.console.print(f"{job.title}: {event.content}", markup=False)
         else:
-            self._progress.remove_task(self._bars.pop(number))
+            if number in self._bars:  # not if its machine was lost before it began
+                self._progress.remove_task(self._bars.pop(number))
             self._progress.console.print(_line(job, event, self._times), markup=False)
         self._progress.update(self._all, completed=self._times.done, text=self._times.text)
 
@@ -182,7 +183,7 @@ class Times:
         elif event.kind in ("done", "failed"):
             self.ended += 1
             self._shares[key] = 1.0
-            self._took[job.method].append(now - self._begun[key])
+            self._took[job.method].append(now - self._begun.get(key, now))
 
     @property
     def done(self) -> float:

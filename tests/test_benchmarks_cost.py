@@ -95,3 +95,17 @@ def test_a_batch_counts_where_gradients_are_on():
 
 def test_every_method_says_what_it_keeps():
     assert {name for name, method in METHODS.items() if not method.keeps} == {"naive"}
+
+
+def test_the_learning_rate_of_later_experiences_is_the_training_s(tmp_path):
+    """With next to none from the second experience on, nothing is learned or forgotten any more."""
+    from benchmarks.planning import Plan, Wishes  # noqa: PLC0415
+
+    training = {"epochs": 3, "lr": 0.01, "later_lr_factor": 1e-9}
+    wishes = [Assignment(None, name, value) for name, value in training.items()]
+    job = Plan(Wishes("split-digits", ["naive"], training=wishes)).job("naive", 1)
+    execute(job, circumstances(tmp_path), lambda *_: None)
+    rows = (tmp_path / job.folder_name / "errors.csv").read_text().splitlines()[1:]
+    matrix = [[float(row.split(",")[2]) for row in rows[i : i + 5]] for i in range(0, 25, 5)]
+    assert matrix[0][0] < 5
+    assert matrix == [matrix[0]] * 5
