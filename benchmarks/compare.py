@@ -29,6 +29,7 @@ from pathlib import Path
 from avalanche_dco.errors import SettingError
 from benchmarks.arguments import add_shared_arguments, wishes
 from benchmarks.planning import Plan
+from benchmarks.presets import Grid
 from benchmarks.session import Session
 from benchmarks.summary import means, table_of_means, wide_console
 from benchmarks.sweep import choose, read_choices, table_of_choices, write_choices
@@ -66,15 +67,15 @@ def run(args: argparse.Namespace) -> int:
         if args.tune:
             raise SettingError("--tune chooses settings, --chosen has them already; drop one.")
         plan = plan.with_chosen(read_choices(args.chosen, plan.benchmark))
-    to_tune = _to_tune(plan, args)
+    grids = _grids(plan, args.tune)
     for method in plan.wishes.methods:
-        if method not in to_tune:
+        if method not in grids:
             plan.job(method, args.seeds[0])  # complains now rather than after the tuning
     session = Session(args)
     console = wide_console()
-    if to_tune:
+    if grids:
         seeds = args.tune_seeds or args.seeds[:1]
-        choices = choose(plan, to_tune, seeds, session)
+        choices = choose(plan, grids, seeds, session)
         write_choices(args.out / "chosen.json", plan, seeds, choices)
         plan = plan.with_chosen({name: one["settings"] for name, one in choices.items()})
         if not args.json:
@@ -90,13 +91,13 @@ def run(args: argparse.Namespace) -> int:
     return session.end(methods=means(results), report=[str(path) for path in report])
 
 
-def _to_tune(plan: Plan, args: argparse.Namespace) -> list[str]:
-    """Methods with something to choose: all that have a grid, or those that nobody has set."""
-    return [
-        method
+def _grids(plan: Plan, tune: bool) -> dict[str, Grid]:
+    """What has to be chosen: with --tune all grids, else what is open and what --grid asks for."""
+    grids = {
+        method: plan.grid(method) if tune or plan.open_names(method) else plan.given_grid(method)
         for method in plan.wishes.methods
-        if plan.grid(method) and (args.tune or plan.given_grid(method) or plan.open_names(method))
-    ]
+    }
+    return {method: grid for method, grid in grids.items() if grid}
 
 
 def _write_report(runs: Path, out: Path) -> list[Path]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Literal
 
-from benchmarks.presets import Training
 from benchmarks.tasks import Data
+from benchmarks.training import Training
 
 Split = Literal["test", "validation"]
 

@@ -27,8 +27,8 @@ from benchmarks.cost import (
 )
 from benchmarks.jobs import Job
 from benchmarks.methods import DIRECTION_CONSTRAINED, Method, get_method
-from benchmarks.presets import Training
 from benchmarks.tasks import TASKS, classes_of
+from benchmarks.training import Training
 from benchmarks.validation import held_out
 
 OnProgress = Callable[[float, int], None]

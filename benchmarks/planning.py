@@ -11,8 +11,9 @@ from avalanche_dco.errors import SettingError
 from benchmarks.cost import COUNTED_SETTINGS
 from benchmarks.jobs import Job, Split
 from benchmarks.methods import DIRECTION_CONSTRAINED, Method, get_method
-from benchmarks.presets import PRESETS, Settings, Training, divided
+from benchmarks.presets import PRESETS
 from benchmarks.tasks import Data, data_hashes, label, provide
+from benchmarks.training import Settings, Training, divided
 
 
 @dataclass(frozen=True)

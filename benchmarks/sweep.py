@@ -32,10 +32,11 @@ from rich.table import Table
 from avalanche_dco.errors import DCOError, SettingError
 from benchmarks.arguments import add_shared_arguments, wishes
 from benchmarks.planning import Plan
-from benchmarks.presets import Settings
+from benchmarks.presets import Grid
 from benchmarks.records import write_atomically
 from benchmarks.session import Session
 from benchmarks.summary import wide_console
+from benchmarks.training import Settings
 
 Choices = dict[str, dict[str, Any]]
 
@@ -55,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
     """Choose, and write down what was chosen."""
     plan = Plan(wishes(args))
     session = Session(args)
-    choices = choose(plan, plan.wishes.methods, args.seeds, session)
+    grids = {method: plan.grid(method) for method in plan.wishes.methods}
+    choices = choose(plan, grids, args.seeds, session)
     path = args.chosen or args.out / "chosen.json"
     write_choices(path, plan, args.seeds, choices)
     if not args.json:
@@ -65,16 +67,17 @@ def run(args: argparse.Namespace) -> int:
     return session.end(chosen=str(path), methods=choices)
 
 
-def choose(plan: Plan, methods: Sequence[str], seeds: Sequence[int], session: Session) -> Choices:
+def choose(
+    plan: Plan, grids: Mapping[str, Grid], seeds: Sequence[int], session: Session
+) -> Choices:
     """Try every combination of the methods' grids on a validation split.
 
     :param plan: makes the jobs.
-    :param methods: names of the methods; those without a grid are left out.
+    :param grids: values to try, by method; methods without any are left out.
     :param seeds: seeds of runs and divisions; errors are averaged over them.
     :param session: makes the runs.
     :return: by method: what was chosen, its error, and the error of every combination.
     """
-    grids = {method: plan.grid(method) for method in methods}
     tried = {method: plan.combinations(grid) for method, grid in grids.items() if grid}
     jobs = {
         (method, number, seed): plan.job(method, seed, combination, "validation")

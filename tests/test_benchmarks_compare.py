@@ -11,9 +11,10 @@ from benchmarks.execution import execute
 from benchmarks.following import Result, Times
 from benchmarks.jobs import Job
 from benchmarks.planning import Assignment, Plan, Wishes
-from benchmarks.presets import PRESETS, Preset, Training
+from benchmarks.presets import PRESETS, Preset
 from benchmarks.runners import Event
 from benchmarks.summary import means
+from benchmarks.training import Training
 from tests.benchmark_runs import _in_this_process, quick_job  # noqa: F401
 
 QUICK = ["--benchmark", "split-digits", "--training", "epochs=1"]

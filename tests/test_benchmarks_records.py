@@ -8,8 +8,8 @@ import pytest
 from benchmarks.execution import execute
 from benchmarks.jobs import Job
 from benchmarks.planning import Assignment
-from benchmarks.presets import Training
 from benchmarks.records import read_files, read_outcome, write_files
+from benchmarks.training import Training
 from tests.benchmark_runs import circumstances, quick_job
 
 JOB = Job("b", "b", "dco", 1, "paper", Training(1, 32, 0.1, 0.0), {"k": 5, "theta": 2})

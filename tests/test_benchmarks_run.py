@@ -7,8 +7,9 @@ import pytest
 
 from benchmarks import demo
 from benchmarks.__main__ import main
-from benchmarks.presets import PRESETS, Preset, Training
+from benchmarks.presets import PRESETS, Preset
 from benchmarks.tasks import TASKS
+from benchmarks.training import Training
 from tests.benchmark_runs import TINY, _in_this_process, in_this_process, tiny_flags  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("_in_this_process")

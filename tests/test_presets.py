@@ -4,7 +4,8 @@ import pytest
 
 from benchmarks.methods import get_method
 from benchmarks.planning import Plan, Wishes
-from benchmarks.presets import PRESETS, Training, divided
+from benchmarks.presets import PRESETS
+from benchmarks.training import Training, divided
 
 PAPER = PRESETS["paper"]
 
