@@ -138,11 +138,14 @@ class ProgressView:
             text = f"experience {min(int(done) + 1, total)}/{total}"
             self._progress.update(self._bars[number], completed=done, total=total, text=text)
         elif event.kind == "note":
-            self._progress.console.print(f"{job.title}: {event.content}", markup=False)
+            self._progress.console.print(
+                f"{job.title}: {event.content}", markup=False, soft_wrap=True
+            )
         else:
             if number in self._bars:  # not if its machine was lost before it began
                 self._progress.remove_task(self._bars.pop(number))
-            self._progress.console.print(_line(job, event, self._times), markup=False)
+            line = _line(job, event, self._times)
+            self._progress.console.print(line, markup=False, soft_wrap=True)
         self._progress.update(self._all, completed=self._times.done, text=self._times.text)
 
     def end(self) -> None:
