@@ -198,6 +198,10 @@ _DIGITS = {
         gpm={"threshold": 0.97, "lr": 0.03},
         mas={"lambda_reg": 1, "lr": 0.01},
         lwf={"alpha": 1, "lr": 0.01},
+        a_gem={"lr": 0.01},
+        joint={"lr": 0.03},
+        dco={"lr": 0.01},
+        dco_comp={"lr": 0.01},
     ),
     "permuted-digits": _digits(ewc={"ewc_lambda": 200}, gpm={"threshold": [0.95, 0.99]}),
 }
