@@ -121,14 +121,21 @@ class TaskMasked(MultiTaskModule):
             )
         self.task_of_class[classes] = task
 
-    def forward(self, x: Tensor, task_labels: Tensor | int) -> Tensor:
+    def forward(self, x: Tensor, task_labels: Tensor | int | None) -> Tensor | dict[int, Tensor]:
         """Outputs of the network, those of other tasks masked.
 
         :param x: inputs.
-        :param task_labels: the task of each sample, or one for all.
+        :param task_labels: the task of each sample, or one for all; None for the outputs of every
+            task, by its label, as Avalanche's multi-task modules have it.
         """
+        outputs = self.network(x)
+        if task_labels is None:
+            known = self.task_of_class.unique().tolist()
+            return {task: self._masked(outputs, task) for task in known if task >= 0}
+        return self._masked(outputs, task_labels)
+
+    def _masked(self, outputs: Tensor, task_labels: Tensor | int) -> Tensor:
         tasks = torch.as_tensor(task_labels, device=self.task_of_class.device)
         foreign = self.task_of_class != tasks.reshape(-1, 1)
-        outputs = self.network(x)
         low = max(self.MASKED, torch.finfo(outputs.dtype).min / 2)  # half precision ends at 65504
         return outputs.masked_fill(foreign, low)

@@ -12,7 +12,10 @@ from collections.abc import Sequence
 from avalanche_dco.errors import DCOError
 
 COMMANDS = {
+    "list": "benchmarks.listing",
     "run": "benchmarks.run",
+    "compare": "benchmarks.compare",
+    "sweep": "benchmarks.sweep",
     "report": "benchmarks.report",
     "tables": "benchmarks.tables",
     "capacity": "benchmarks.capacity",
@@ -27,12 +30,14 @@ COMMANDS = {
 }
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(asked: str | None) -> argparse.ArgumentParser:
+    """The parser; if a command is asked for, without the others, which take seconds to load."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description="Benchmarks of avalanche_dco."
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, path in COMMANDS.items():
+    chosen = {asked: COMMANDS[asked]} if asked in COMMANDS else COMMANDS
+    for name, path in chosen.items():
         module = importlib.import_module(path)
         summary = (module.__doc__ or "").strip().splitlines()[0]
         command = commands.add_parser(
@@ -51,12 +56,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     :param arguments: the command line without the program; ``sys.argv`` if None.
     """
-    args = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    args = _parser(given[0] if given else None).parse_args(given)
     try:
         return args.run(args)
     except DCOError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted; what is finished is kept, so start the same again", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

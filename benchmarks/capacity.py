@@ -33,6 +33,7 @@ from avalanche_dco.metrics import capacity_metrics, error_metrics
 from avalanche_dco.models import MLP, mlp_256
 from benchmarks.capacity_figures import cost_by_share, draw, summary
 from benchmarks.digits import INPUT_SIZE, permuted_digits
+from benchmarks.learning import make_strategy
 from benchmarks.methods import get_method
 from benchmarks.mnist import permuted_mnist
 from benchmarks.presets import PRESETS
@@ -141,22 +142,17 @@ def run(args: argparse.Namespace) -> int:
 def measure(data: str, method: str, seed: int, root: Path | None, path: Path) -> None:
     """Learn the stream and write its metrics to ``path``, and how beside it."""
     setup = SETUPS[data]
-    preset = PRESETS[setup.preset]
+    training = PRESETS["paper"][setup.preset].training
     torch.manual_seed(seed)
     stream = setup.build(seed, root)
     network = setup.network()
     logger = PandasLogger()
     metrics = [error_metrics(matrix=True), capacity_metrics() if method != "naive" else []]
-    strategy = get_method(method).make(
+    strategy = make_strategy(
+        get_method(method),
         setup.methods[method],
-        model=network,
-        optimizer=torch.optim.SGD(
-            network.parameters(), lr=preset.lr, momentum=0.9, weight_decay=preset.weight_decay
-        ),
-        criterion=torch.nn.CrossEntropyLoss(),
-        train_mb_size=preset.batch_size,
-        train_epochs=preset.epochs,
-        eval_mb_size=1024,
+        network,
+        training,
         evaluator=EvaluationPlugin(*metrics, loggers=[logger]),
     )
     started = time.perf_counter()
@@ -174,11 +170,11 @@ def measure(data: str, method: str, seed: int, root: Path | None, path: Path) ->
         "method": method,
         "seed": seed,
         "settings": setup.methods[method],
-        "epochs": preset.epochs,
-        "batch_size": preset.batch_size,
-        "lr": preset.lr,
+        "epochs": training.epochs,
+        "batch_size": training.batch_size,
+        "lr": training.lr,
         "momentum": 0.9,
-        "weight_decay": preset.weight_decay,
+        "weight_decay": training.weight_decay,
         "weights": sum(p.numel() for p in network.parameters()),
         "seconds": round(time.perf_counter() - started, 1),
     }

@@ -20,47 +20,36 @@ from typing import Any
 from unittest.mock import patch
 
 from avalanche.benchmarks.utils.data_loader import TaskBalancedDataLoader
+from avalanche.training.templates import SupervisedTemplate
 
 from avalanche_dco.plugins import sampling
 from benchmarks import data_path
-from benchmarks.learning import learn
+from benchmarks.jobs import Job
+from benchmarks.learning import Progress, learn
+from benchmarks.methods import METHODS
+from benchmarks.planning import Plan, Wishes
 from benchmarks.presets import PRESETS
 from benchmarks.records import surroundings
-from benchmarks.tasks import TASKS
+from benchmarks.tasks import TASKS, Data
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
-    parser.add_argument("--benchmark", default="split-mnist", choices=sorted(TASKS))
-    parser.add_argument("--methods", nargs="+", default=["naive", "dco"])
-    parser.add_argument("--gradients-per-update", type=int, default=16, help="DCO's m (default 16)")
+    parser.add_argument("--benchmark", default="split-mnist", choices=list(TASKS))
+    parser.add_argument("--methods", nargs="+", default=["naive", "dco"], choices=list(METHODS))
+    parser.add_argument("--preset", choices=list(PRESETS), default="fast", help="default: fast")
     parser.add_argument("--data-root", type=Path, help="folder that holds MNIST/raw/...")
     parser.add_argument("--out", type=Path, help="also write the figures to this JSON file")
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print."""
-    figures: dict[str, Any] = {"benchmark": args.benchmark, "methods": args.methods}
-    preset = PRESETS[args.benchmark]
-    for method in args.methods:
-        settings = preset.settings(method)
-        if method.startswith("dco"):
-            settings |= {"gradients_per_update": args.gradients_per_update}
-        figures[method] = share_of(
-            lambda method=method, settings=settings: (
-                learn(  # type: ignore[misc]
-                    args.benchmark,
-                    method,
-                    preset,
-                    seed=1,
-                    settings=settings,
-                    data_root=args.data_root,
-                ).seconds
-            )
-        )
-    figures["samples_per_second"] = loader_rates(
-        TASKS[args.benchmark].build(1, args.data_root).train_stream[0].dataset, preset.batch_size
-    )
+    plan = Plan(Wishes(args.benchmark, args.methods, args.preset, Data(args.data_root)))
+    jobs = [plan.job(method, seed=1) for method in args.methods]
+    figures: dict[str, Any] = {"benchmark": args.benchmark, "preset": args.preset}
+    figures["methods"] = {job.method: share_of(job) for job in jobs}
+    stream = TASKS[args.benchmark].build(1, Data(args.data_root)).train_stream
+    figures["samples_per_second"] = loader_rates(stream[0].dataset, jobs[0].training.batch_size)
     print(json.dumps(figures, indent=2))
     if args.out is not None:
         args.out.parent.mkdir(parents=True, exist_ok=True)
@@ -68,13 +57,22 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def share_of(training: Callable[[], float]) -> dict[str, float]:
-    """Seconds that a training took, those of loading among them, and their ratio.
+class _NoCheckpoints:
+    def load(self, strategy: SupervisedTemplate) -> tuple[SupervisedTemplate, Progress]:
+        return strategy, Progress()
 
-    :param training: trains and returns the seconds it took.
+    def save(self, strategy: SupervisedTemplate, progress: Progress) -> None:
+        """Nothing is kept: the run ends with the measurement."""
+
+
+def share_of(job: Job) -> dict[str, float]:
+    """Seconds that training took, those of loading among them, and their ratio.
+
+    :param job: what to train.
     """
     with _stopwatch() as loading:
-        seconds = training()
+        outcome = learn(job, _NoCheckpoints(), lambda done, total: None)
+    seconds = outcome.summary["seconds"]
     spent = sum(loading)
     return {
         "seconds": round(seconds, 2),

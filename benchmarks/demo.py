@@ -5,12 +5,15 @@ Real data (scikit-learn's bundled digits), nothing to download, about a minute o
 
 from __future__ import annotations
 
-import warnings
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from rich.console import Console
-
-from benchmarks.presets import PRESETS
-from benchmarks.run import Job, run_all, table
+from benchmarks.execution import Circumstances
+from benchmarks.following import ProgressView, follow
+from benchmarks.planning import Plan, Wishes
+from benchmarks.records import surroundings
+from benchmarks.runners import available_cores, in_processes, threads_per_job
+from benchmarks.summary import table_of_runs, wide_console
 
 BENCHMARKS = ("permuted-digits", "split-digits")
 METHODS = ("naive", "ewc", "dco")
@@ -18,23 +21,23 @@ METHODS = ("naive", "ewc", "dco")
 
 def main() -> None:
     """Run the demonstration."""
-    # Avalanche's own notices about its older interfaces say nothing about this demonstration.
-    warnings.filterwarnings("ignore", module="avalanche")
-    jobs = [
-        Job(benchmark, method, 1, PRESETS[benchmark], PRESETS[benchmark].settings(method))
-        for benchmark in BENCHMARKS
-        for method in METHODS
-    ]
-    rows = run_all(jobs, out=None)
-    console = Console()
-    console.print(table(rows))
-    naive, dco = (
-        next(r for r in rows if r["benchmark"] == "permuted-digits" and r["method"] == method)
-        for method in ("naive", "dco")
-    )
+    plans = [Plan(Wishes(benchmark, METHODS)) for benchmark in BENCHMARKS]
+    jobs = [plan.job(method, seed=1) for plan in plans for method in METHODS]
+    cores = available_cores()
+    threads = threads_per_job(cores)
+    with TemporaryDirectory() as folder:
+        circumstances = Circumstances(Path(folder), threads, surroundings(threads))
+        results = follow(jobs, in_processes(cores), circumstances, ProgressView(), cores)
+    console = wide_console()
+    console.print(table_of_runs(results))
+    average = {
+        result.job.method: result.summary["average"]
+        for result in results
+        if result.job.benchmark == "permuted-digits" and result.summary is not None
+    }
     console.print(
-        f"On permuted digits DCO's average error is {dco['average']:.1f} %, Naive's "
-        f"{naive['average']:.1f} %: {dco['average'] / naive['average']:.2f} of it."
+        f"On permuted digits DCO's average error is {average['dco']:.1f} %, Naive's "
+        f"{average['naive']:.1f} %: {average['dco'] / average['naive']:.2f} of it."
     )
 
 

@@ -9,7 +9,7 @@ method.train(strategy, benchmark.train_stream)
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from inspect import Parameter, signature
+from inspect import Parameter, isclass, signature
 from itertools import product
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +18,7 @@ from avalanche.training.plugins import GEMPlugin, SupervisedPlugin
 from avalanche.training.supervised import Cumulative, JointTraining, Naive
 from avalanche.training.templates import SupervisedTemplate
 
-from avalanche_dco import DCO, GPM, DCOComp, DCOCompPlugin, DCOPlugin
+from avalanche_dco import DCO, GPM, DCOComp, DCOCompPlugin, DCOPlugin, GPMPlugin
 from avalanche_dco.baselines import (
     AGEMPlugin,
     EWCPlugin,
@@ -28,7 +28,6 @@ from avalanche_dco.baselines import (
     SynapticIntelligencePlugin,
 )
 from avalanche_dco.errors import SettingError
-from avalanche_dco.plugins.base import DirectionConstrainedPlugin
 
 Setting = Mapping[str, Any]
 Constructor = Callable[..., SupervisedTemplate]
@@ -38,6 +37,8 @@ REPLAY = "replay"
 BOUND = "bound"
 """Mark of a method that has all data at hand: what continual learning can hope for."""
 
+_NOT_SETTINGS = {"self", "device", "verbose"}  # they change no result
+
 
 @dataclass(frozen=True)
 class Method:
@@ -45,18 +46,22 @@ class Method:
 
     :param name: what tables and commands call it.
     :param constructor: called with the setting and the strategy's arguments, all by keyword.
+    :param plugin: the class or function whose arguments are the method's settings; None if it
+        has none.
     :param grid: for each tuned argument the values to try.
-    :param fixed: arguments that are not tuned.
-    :param others: further arguments that a setting may have.
+    :param fixed: values that replace the plugin's defaults.
+    :param keeps: what it keeps between experiences: attributes of its plugin or of the strategy,
+        with dots where they are nested.
     :param marks: REPLAY, BOUND.
     :param whole_stream: whether it is trained once, on all experiences together.
     """
 
     name: str
     constructor: Constructor
+    plugin: Callable[..., Any] | None = None
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     fixed: Setting = field(default_factory=dict)
-    others: frozenset[str] = frozenset()
+    keeps: tuple[str, ...] = ()
     marks: frozenset[str] = frozenset()
     whole_stream: bool = False
 
@@ -65,16 +70,22 @@ class Method:
         for values in product(*self.grid.values()):
             yield dict(zip(self.grid, values, strict=True))
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The settings it has, with their defaults; ``Parameter.empty`` for those without."""
+        return ({} if self.plugin is None else _arguments(self.plugin)) | dict(self.fixed)
+
     def check(self, setting: Setting) -> None:
         """Raise unless the method has these settings, and all that it needs are among them.
 
         :param setting: values by name.
         """
-        known = self.grid.keys() | self.fixed.keys() | self.others
+        known = self.arguments.keys() | self.grid.keys()
         unknown = setting.keys() - known
         if unknown:
             raise SettingError(
-                f"{self.name} has no setting {sorted(unknown)}; it has {sorted(known)}."
+                f"{self.name} has no setting {sorted(unknown)}; it has {sorted(known)}. To set "
+                "something for one of several methods, write METHOD.NAME=VALUE."
             )
         needed = self.grid.keys() - setting.keys()
         if needed:
@@ -82,6 +93,14 @@ class Method:
                 f"{self.name} needs a value for {sorted(needed)}; "
                 f"its grid has {', '.join(f'{name} {self.grid[name]}' for name in sorted(needed))}."
             )
+
+    def resolved(self, setting: Setting) -> dict[str, Any]:
+        """Every argument of the method with its value, defaults among them.
+
+        :param setting: the values that are not defaults.
+        """
+        self.check(setting)
+        return {**self.arguments, **setting}
 
     def make(self, setting: Setting, **arguments: Any) -> SupervisedTemplate:
         """Construct the strategy.
@@ -91,6 +110,14 @@ class Method:
         """
         self.check(setting)
         return self.constructor(**{**self.fixed, **setting}, **arguments)
+
+    def lessons(self, stream: Iterable[Any]) -> list[Any]:
+        """What the strategy's ``train`` is called with, one after the other.
+
+        :param stream: the training experiences.
+        """
+        experiences = list(stream)
+        return [experiences] if self.whole_stream else experiences
 
     def train(
         self,
@@ -106,25 +133,19 @@ class Method:
         :param after_experience: called with the number of experiences seen so far, less one.
         :param arguments: passed on to the strategy's ``train``.
         """
-        experiences = list(stream)
-        if self.whole_stream:
-            strategy.train(experiences, **arguments)
-            after_experience(len(experiences) - 1)
-            return
-        for index, experience in enumerate(experiences):
-            strategy.train(experience, **arguments)
-            after_experience(index)
+        for index, lesson in enumerate(self.lessons(stream)):
+            strategy.train(lesson, **arguments)
+            after_experience(len(lesson) - 1 if self.whole_stream else index)
 
 
-def with_plugin(plugin: Callable[..., SupervisedPlugin], *names: str) -> Constructor:
+def with_plugin(plugin: Callable[..., SupervisedPlugin]) -> Constructor:
     """A constructor of Naive with one plugin.
 
-    :param plugin: the plugin's class.
-    :param names: the arguments that go to the plugin; all others go to the strategy.
+    :param plugin: makes the plugin; arguments that it has go to it, all others to the strategy.
     """
 
     def construct(**arguments: Any) -> SupervisedTemplate:
-        own = {name: arguments.pop(name) for name in names}
+        own = {name: arguments.pop(name) for name in _arguments(plugin) if name in arguments}
         others = arguments.pop("plugins", None) or []
         return Naive(plugins=[*others, plugin(**own)], **arguments)
 
@@ -140,67 +161,99 @@ def _gem(patterns_per_experience: int, memory_strength: float) -> SupervisedPlug
     return GEMPlugin(patterns_per_experience, memory_strength)
 
 
-def _arguments(plugin: type[DirectionConstrainedPlugin]) -> frozenset[str]:
-    """Names of a plugin's arguments, those it shares with its base class among them."""
-    return frozenset(
-        name
-        for cls in (plugin, DirectionConstrainedPlugin)
-        for name, parameter in signature(cls.__init__).parameters.items()
-        if name != "self" and parameter.kind is not Parameter.VAR_KEYWORD
-    )
+def _arguments(plugin: Callable[..., Any]) -> dict[str, Any]:
+    """Arguments with their defaults; a class that passes others on has its base class' too."""
+    own = signature(plugin).parameters
+    passes_on = any(p.kind is Parameter.VAR_KEYWORD for p in own.values())
+    base = plugin.__base__ if isclass(plugin) and passes_on else None
+    inherited = {} if base is None else _arguments(base)
+    return inherited | {
+        name: parameter.default
+        for name, parameter in own.items()
+        if parameter.kind is not Parameter.VAR_KEYWORD and name not in _NOT_SETTINGS
+    }
+
+
+def _plugged(name: str, plugin: Callable[..., SupervisedPlugin], **entries: Any) -> Method:
+    return Method(name, with_plugin(plugin), plugin, **entries)
 
 
 _ALL = (
     Method("naive", Naive),
-    Method("dco", DCO, others=_arguments(DCOPlugin)),
-    Method("dco-comp", DCOComp, others=_arguments(DCOCompPlugin)),
-    Method(
+    Method("dco", DCO, DCOPlugin, keeps=("memory_bytes",)),
+    Method("dco-comp", DCOComp, DCOCompPlugin, keeps=("memory_bytes",)),
+    _plugged(
         "ewc",
-        with_plugin(EWCPlugin, "ewc_lambda", "half"),
+        EWCPlugin,
         grid={"ewc_lambda": (10, 20, 50, 100, 1000)},
         fixed={"half": True},
+        keeps=("importances", "saved_params"),
     ),
-    Method(
+    _plugged(
         "si",
-        with_plugin(SynapticIntelligencePlugin, "si_lambda", "eps", "max_importance"),
+        SynapticIntelligencePlugin,
         grid={"si_lambda": (1, 10, 100, 1000)},
         fixed={"eps": 0.1, "max_importance": None},
+        # The other tables of syn_data are written anew in every step.
+        keeps=("ewc_data", "syn_data.cum_trajectory"),
     ),
-    Method(
-        "rwalk", with_plugin(RWalkPlugin, "ewc_lambda"), grid={"ewc_lambda": (0.01, 0.1, 1, 10)}
+    _plugged(
+        "rwalk",
+        RWalkPlugin,
+        grid={"ewc_lambda": (0.01, 0.1, 1, 10)},
+        keeps=("exp_params", "exp_penalties", "exp_scores", "iter_importance"),
     ),
     Method(
         "gpm",
         GPM,
+        GPMPlugin,
         grid={"threshold": ((0.95, 0.99), 0.95, 0.97)},
         fixed={"samples": 300, "threshold_growth": 0.0, "project_head": True},
+        keeps=("memory_bytes",),
     ),
-    Method("mas", with_plugin(MASPlugin, "lambda_reg"), grid={"lambda_reg": (0.001, 0.01, 0.1, 1)}),
-    Method(
+    _plugged(
+        "mas",
+        MASPlugin,
+        grid={"lambda_reg": (0.001, 0.01, 0.1, 1)},
+        keeps=("params", "importance"),
+    ),
+    _plugged(
         "lwf",
-        with_plugin(LwFPlugin, "alpha", "temperature"),
+        LwFPlugin,
         grid={"alpha": (0.5, 1, 2, 5)},
         fixed={"temperature": 2},
+        keeps=("lwf.prev_model",),
     ),
-    Method(
+    _plugged(
         "a-gem",
-        with_plugin(AGEMPlugin, "patterns_per_experience", "sample_size"),
+        AGEMPlugin,
         fixed={"patterns_per_experience": 256, "sample_size": 256},
+        keeps=("buffers",),
         marks=frozenset({REPLAY}),
     ),
-    Method(
+    _plugged(
         "gem",
-        with_plugin(_gem, "patterns_per_experience", "memory_strength"),
+        _gem,
         grid={"memory_strength": (0.0, 0.5)},
         fixed={"patterns_per_experience": 256},
+        keeps=("memory_x", "memory_y", "memory_tid"),
         marks=frozenset({REPLAY}),
     ),
-    Method("cumulative", Cumulative, marks=frozenset({REPLAY, BOUND})),
-    Method("joint", JointTraining, marks=frozenset({BOUND}), whole_stream=True),
+    Method("cumulative", Cumulative, keeps=("dataset",), marks=frozenset({REPLAY, BOUND})),
+    Method(
+        "joint",
+        JointTraining,
+        keeps=("_experiences",),
+        marks=frozenset({BOUND}),
+        whole_stream=True,
+    ),
 )
 
 METHODS: Mapping[str, Method] = MappingProxyType({method.name: method for method in _ALL})
 """All methods by name."""
+
+DIRECTION_CONSTRAINED = frozenset({"dco", "dco-comp"})
+"""The methods of this package, beside which all others are baselines."""
 
 NOT_WORKING: Mapping[str, str] = MappingProxyType(
     {

@@ -1,9 +1,12 @@
-"""What a run leaves behind: one folder, named by what was run, written atomically."""
+"""What a run leaves behind: one folder, named by what was run, written atomically.
+
+``config.json`` (what was run, and how), ``errors.csv`` (the error matrix) and, last,
+``outcome.json``, which marks the end and carries a checksum of all three.
+"""
 
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import os
@@ -11,6 +14,9 @@ import platform
 import shlex
 import subprocess
 import sys
+import warnings
+from collections.abc import Mapping
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,58 +25,128 @@ from benchmarks.learning import Outcome
 
 _PACKAGES = ("avalanche-lib", "torch", "torchvision", "numpy", "pandas")
 _REPOSITORY = Path(__file__).resolve().parent.parent
+_CONFIG, _ERRORS, _OUTCOME = FILES = ("config.json", "errors.csv", "outcome.json")
 
 
-def run_folder(out: Path, config: dict[str, Any]) -> Path:
-    """The folder of the run with this configuration."""
-    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:8]
-    return out / f"{config['benchmark']}-{config['method']}-seed{config['seed']}-{digest}"
+def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    """Write what is going to be run, before it is.
 
-
-def write_run(
-    folder: Path, config: dict[str, Any], made_by: dict[str, Any], outcome: Outcome
-) -> None:
-    """Write ``config.json``, ``errors.csv`` and, last, ``outcome.json``, which marks the end.
-
-    :param folder: where to; made if it does not exist.
-    :param config: all that determines the run.
-    :param made_by: :func:`surroundings` when it began; the source may have changed since.
-    :param outcome: what it has shown.
+    :param folder: the run's folder; made if it does not exist.
+    :param config: the configuration, and the :func:`surroundings`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "config.json", json.dumps(config | made_by, indent=2) + "\n")
+    write_atomically(folder / _CONFIG, json.dumps(config, indent=2) + "\n")
+
+
+def write_outcome(folder: Path, outcome: Outcome) -> None:
+    """Write ``errors.csv`` and, last, ``outcome.json``.
+
+    :param folder: the run's folder, with its configuration in it.
+    :param outcome: what the run has shown.
+    """
     table = io.StringIO()
     rows = csv.writer(table, lineterminator="\n")
     rows.writerow(["after_experience", "experience", "error_percent"])
     for i, line in enumerate(outcome.errors):
         rows.writerows([i, j, f"{error:.4f}"] for j, error in enumerate(line))
-    _write(folder / "errors.csv", table.getvalue())
-    summary = {name: round(value, 4) for name, value in outcome.summary.items()}
-    _write(folder / "outcome.json", json.dumps(summary, indent=2) + "\n")
+    write_atomically(folder / _ERRORS, table.getvalue())
+    seal(folder, {name: _rounded(value) for name, value in outcome.summary.items()})
 
 
-def read_outcome(folder: Path) -> dict[str, float] | None:
-    """What :func:`write_run` summed up there, or None if no run has finished there."""
-    path = folder / "outcome.json"
-    return json.loads(path.read_text()) if path.exists() else None
+def seal(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Write ``outcome.json`` with the checksum of the whole folder.
+
+    :param folder: the run's folder, all other files in it.
+    :param summary: what to write.
+    """
+    sealed = {**summary, "checksum": _checksum(folder, summary)}
+    write_atomically(folder / _OUTCOME, json.dumps(sealed, indent=2) + "\n")
 
 
-def surroundings() -> dict[str, Any]:
-    """Command, versions and machine: what one needs to run it again."""
+def read_outcome(folder: Path) -> dict[str, Any] | None:
+    """What :func:`write_outcome` summed up there, or None if no run has finished there.
+
+    A folder whose files are not as they were written counts as unfinished, with a warning.
+    """
+    path = folder / _OUTCOME
+    if not path.exists():
+        return None
+    try:
+        summary = json.loads(path.read_text())
+        checksum = summary.pop("checksum")
+        if checksum == _checksum(folder, summary):
+            return summary
+        reason = "its files are not as they were written"
+    except (ValueError, KeyError, AttributeError, TypeError, OSError) as error:
+        reason = f"its files cannot be read ({type(error).__name__}: {error})"
+    warnings.warn(f"{folder}: {reason}; the run is made again.", stacklevel=2)
+    return None
+
+
+def read_files(folder: Path) -> dict[str, str]:
+    """The text of a finished run's files, by name."""
+    return {name: (folder / name).read_text() for name in FILES}
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write a finished run that another machine has made.
+
+    :param folder: where to.
+    :param files: what :func:`read_files` read there.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        write_atomically(folder / name, files[name])
+
+
+def surroundings(threads: int | None = None) -> dict[str, Any]:
+    """Command, versions and machine: what one needs to run it again.
+
+    :param threads: threads of the run; as many as the environment says if None.
+    """
     return {
         "command": _command(),
         "python": platform.python_version(),
         "versions": {package: version(package) for package in _PACKAGES},
         "git_commit": _git_commit(),
-        "threads": os.environ.get("OMP_NUM_THREADS", str(os.cpu_count())),
+        "threads": os.environ.get("OMP_NUM_THREADS", str(os.cpu_count()))
+        if threads is None
+        else str(threads),
     }
 
 
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file that is there as a whole or not at all.
+
+    :param path: the file.
+    :param text: what it shall hold.
+    """
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def _checksum(folder: Path, summary: Mapping[str, Any]) -> str:
+    digest = sha256(json.dumps(summary, sort_keys=True).encode())
+    for name in (_CONFIG, _ERRORS):
+        digest.update((folder / name).read_bytes())
+    return digest.hexdigest()
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 4) if isinstance(value, float) else value
+
+
 def _command() -> str:
-    """The command line, without this machine's path to the package."""
+    """The command line, without this machine's paths to the package and the data."""
     program, arguments = Path(sys.argv[0]), list(sys.argv[1:])
-    if "--data-root" in arguments[:-1]:  # where the data lay says nothing about the run
-        arguments[arguments.index("--data-root") + 1] = "DIR"
+    for option, shown in (("--data-root", lambda path: "DIR"), ("--npz", lambda path: path.name)):
+        if option in arguments[:-1]:  # where the data lay says nothing about the run
+            place = arguments.index(option) + 1
+            arguments[place] = shown(Path(arguments[place]))
     if program.name == "__main__.py":
         return shlex.join(["python", "-m", program.parent.name, *arguments])
     return shlex.join(["python", program.name, *arguments])
@@ -88,9 +164,3 @@ def _git_commit() -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout.strip()
-
-
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text)
-    partial.replace(path)

@@ -200,13 +200,14 @@ def _data_path(results: Path, names: list[str]) -> Rows:
     return [
         {
             "benchmark": run["benchmark"],
+            "preset": run["preset"],
             "method": method,
-            "training, s": f"{run[method]['seconds']:.1f}",
-            "loading, s": f"{run[method]['loading_seconds']:.1f}",
-            "share": f"{100 * run[method]['loading_share']:.1f} %",
+            "training, s": f"{of['seconds']:.1f}",
+            "loading, s": f"{of['loading_seconds']:.1f}",
+            "share": f"{100 * of['loading_share']:.1f} %",
         }
         for run in _read(results / "data_path")
-        for method in run["methods"]
+        for method, of in run["methods"].items()
     ]
 
 

@@ -1,66 +1,165 @@
-"""The continual-learning benchmarks, by name."""
+"""The continual-learning benchmarks, by name, and where their data is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 from avalanche.benchmarks import CLScenario
 from avalanche.benchmarks.classic import PermutedMNIST, SplitMNIST
+from avalanche.benchmarks.datasets.external_datasets import cifar as cifar_files
+from avalanche.benchmarks.datasets.external_datasets.fmnist import get_fmnist_dataset
+from avalanche.benchmarks.datasets.external_datasets.mnist import get_mnist_dataset
+from sklearn.datasets import load_digits
 from torch import nn
 
-from avalanche_dco.models import MLP, TaskMasked, mlp_100, mlp_256
+from avalanche_dco.errors import SettingError
+from avalanche_dco.models import MLP, ConvNet, TaskMasked, mlp_100, mlp_256
 from benchmarks import digits
+from benchmarks.cifar import split_arrays, split_cifar
+from benchmarks.mnist import two_domains
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where the data of a benchmark is.
+
+    :param root: folder that holds the data sets; None for embedded data.
+    :param npz: file with arrays in place of a CIFAR.
+    """
+
+    root: Path | None = None
+    npz: Path | None = None
 
 
 @dataclass(frozen=True)
 class Task:
     """A stream of experiences and the network that learns it.
 
-    :param build: makes the stream from a seed and the folder that holds the data.
-    :param network: makes the network.
-    :param expected_files: what the data folder must hold; empty for embedded data.
+    :param summary: what it is, in a line.
+    :param build: makes the stream from a seed and the place of the data.
+    :param network: makes the network for a number of classes.
+    :param files: what the data folder must hold, by the function of Avalanche that downloads it;
+        empty for embedded data.
+    :param takes_npz: whether arrays may come in place of its data.
     """
 
-    build: Callable[[int, Path | None], CLScenario]
-    network: Callable[[], nn.Module]
-    expected_files: tuple[str, ...] = ()
+    summary: str
+    build: Callable[[int, Data], CLScenario]
+    network: Callable[[int], nn.Module]
+    files: tuple[DataSet, ...] = ()
+    takes_npz: bool = False
 
 
-_MNIST_FILES = tuple(
-    f"MNIST/raw/{part}-ubyte"
-    for part in (
-        "train-images-idx3",
-        "train-labels-idx1",
-        "t10k-images-idx3",
-        "t10k-labels-idx1",
-    )
+@dataclass(frozen=True)
+class DataSet:
+    """Files that belong together.
+
+    :param folder: below the data folder.
+    :param names: the files.
+    :param download: fetches them into a data folder.
+    """
+
+    folder: str
+    names: tuple[str, ...]
+    download: Callable[[str], object]
+
+    def paths(self) -> list[str]:
+        """The files, relative to the data folder."""
+        return [f"{self.folder}/{name}" for name in self.names]
+
+
+_IDX = tuple(
+    f"{part}-ubyte"
+    for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
 )
+_MNIST = DataSet("MNIST/raw", _IDX, get_mnist_dataset)
+_FASHION = DataSet("FashionMNIST/raw", _IDX, get_fmnist_dataset)
+_CIFAR10 = DataSet(
+    "cifar-10-batches-py",
+    (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch", "batches.meta"),
+    cifar_files.get_cifar10_dataset,
+)
+_CIFAR100 = DataSet("cifar-100-python", ("train", "test", "meta"), cifar_files.get_cifar100_dataset)
 
 
-def _split_mnist(seed: int, root: Path | None) -> CLScenario:
-    return SplitMNIST(5, return_task_id=True, fixed_class_order=list(range(10)), dataset_root=root)
+def _split_mnist(seed: int, data: Data) -> CLScenario:
+    return SplitMNIST(
+        5, return_task_id=True, fixed_class_order=list(range(10)), dataset_root=data.root
+    )
 
 
-def _permuted_mnist(seed: int, root: Path | None) -> CLScenario:
-    return PermutedMNIST(5, seed=seed, dataset_root=root)
+def _split_cifar(seed: int, data: Data, *, classes: int) -> CLScenario:
+    if data.npz is not None:
+        return split_arrays(data.npz, like=classes)
+    return split_cifar(classes, data.root)
 
 
-def _digits_network() -> MLP:
-    return MLP(digits.INPUT_SIZE, hidden_size=100)
+def _digits_network(classes: int) -> MLP:
+    return MLP(digits.INPUT_SIZE, hidden_size=100, num_classes=classes)
+
+
+def _masked(network: Callable[[int], nn.Module]) -> Callable[[int], nn.Module]:
+    return lambda classes: TaskMasked(network(classes), classes)
 
 
 TASKS: dict[str, Task] = {
-    "permuted-digits": Task(
-        lambda seed, root: digits.permuted_digits(5, seed=seed), _digits_network
-    ),
     "split-digits": Task(
-        lambda seed, root: digits.split_digits(5), lambda: TaskMasked(_digits_network(), 10)
+        "five tasks of two digits, 8 x 8 pixels, embedded",
+        lambda seed, data: digits.split_digits(5),
+        _masked(_digits_network),
     ),
-    "permuted-mnist": Task(_permuted_mnist, mlp_256, _MNIST_FILES),
-    "split-mnist": Task(_split_mnist, lambda: TaskMasked(mlp_100(), 10), _MNIST_FILES),
+    "permuted-digits": Task(
+        "five permutations of the same digits, embedded",
+        lambda seed, data: digits.permuted_digits(5, seed=seed),
+        _digits_network,
+    ),
+    "split-mnist": Task(
+        "five tasks of two classes; the paper's", _split_mnist, _masked(mlp_100), (_MNIST,)
+    ),
+    "permuted-mnist": Task(
+        "five permutations of MNIST; the paper's",
+        lambda seed, data: PermutedMNIST(5, seed=seed, dataset_root=data.root),
+        mlp_256,
+        (_MNIST,),
+    ),
+    "split-cifar10": Task(
+        "five tasks of two classes; not in the paper, takes CIFAR-100's settings",
+        partial(_split_cifar, classes=10),
+        _masked(ConvNet),
+        (_CIFAR10,),
+        takes_npz=True,
+    ),
+    "split-cifar100": Task(
+        "ten tasks of ten classes; the paper's",
+        partial(_split_cifar, classes=100),
+        _masked(ConvNet),
+        (_CIFAR100,),
+        takes_npz=True,
+    ),
+    "mnist-fashion": Task(
+        "MNIST, then Fashion-MNIST; the paper's",
+        lambda seed, data: two_domains(data.root or Path(), fashion_first=False),
+        mlp_256,
+        (_MNIST, _FASHION),
+    ),
+    "fashion-mnist": Task(
+        "Fashion-MNIST, then MNIST; the paper's",
+        lambda seed, data: two_domains(data.root or Path(), fashion_first=True),
+        mlp_256,
+        (_MNIST, _FASHION),
+    ),
 }
+
+
+def classes_of(stream: CLScenario) -> int:
+    """One more than the largest label of a benchmark."""
+    return 1 + max(
+        max(map(int, experience.classes_in_this_experience)) for experience in stream.train_stream
+    )
 
 
 def missing_files(name: str, root: Path | None) -> list[str]:
@@ -69,5 +168,77 @@ def missing_files(name: str, root: Path | None) -> list[str]:
     :param name: name of the benchmark.
     :param root: the data folder.
     """
-    expected = TASKS[name].expected_files
+    expected = [path for files in TASKS[name].files for path in files.paths()]
     return [file for file in expected if root is None or not (root / file).exists()]
+
+
+def provide(name: str, data: Data) -> None:
+    """See to it that the data is there: download what is missing, or say what is expected.
+
+    :param name: name of the benchmark.
+    :param data: where it should be.
+    """
+    if data.npz is not None:
+        if not TASKS[name].takes_npz:
+            able = [other for other, task in TASKS.items() if task.takes_npz]
+            raise SettingError(f"--npz is for {' and '.join(able)}, not for {name}.")
+        if not data.npz.is_file():
+            raise SettingError(
+                f"--npz {data.npz}: there is no such file. Expected an .npz with x_train, y_train, "
+                "x_test and y_test."
+            )
+        return
+    missing = missing_files(name, data.root)
+    if not missing:
+        return
+    expected = f"{', '.join(missing)}"
+    own = " Or bring arrays of the same shape with --npz FILE." if TASKS[name].takes_npz else ""
+    if data.root is None:
+        raise SettingError(
+            f"--benchmark {name} needs data. Give --data-root a folder that holds {expected}; what "
+            f"is not in it is downloaded to it.{own}"
+        )
+    for files in TASKS[name].files:
+        if any(not (data.root / path).exists() for path in files.paths()):
+            try:
+                files.download(str(data.root))
+            except (OSError, RuntimeError) as error:
+                raise SettingError(
+                    f"--benchmark {name} needs data that is not there and could not be downloaded "
+                    f"({error}). Put these files into {data.root}: {expected}.{own}"
+                ) from error
+
+
+def data_hashes(name: str, data: Data) -> dict[str, str]:
+    """SHA-256 of every file a benchmark reads, by its name; of the digits, the embedded array.
+
+    :param name: name of the benchmark.
+    :param data: where the files are.
+    """
+    if data.npz is not None:
+        return {data.npz.name: _digest(data.npz)}
+    if not TASKS[name].files:
+        images, labels = load_digits(return_X_y=True)
+        return {"scikit-learn digits": sha256(images.tobytes() + labels.tobytes()).hexdigest()}
+    root = data.root or Path()
+    return {path: _digest(root / path) for files in TASKS[name].files for path in files.paths()}
+
+
+def label(name: str, data: Data, hashes: dict[str, str]) -> str:
+    """What results are called: the benchmark, or the file that took its data's place.
+
+    :param name: name of the benchmark.
+    :param data: where the data is.
+    :param hashes: what :func:`data_hashes` found.
+    """
+    if data.npz is None:
+        return name
+    return f"split-{data.npz.name}-{hashes[data.npz.name][:8]}"
+
+
+def _digest(path: Path) -> str:
+    digest = sha256()
+    with path.open("rb") as file:
+        while part := file.read(2**20):
+            digest.update(part)
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""The command line, on embedded data and with few epochs."""
+"""The command `run`, on embedded data and with few epochs."""
 
 import json
 import re
@@ -9,6 +9,10 @@ from benchmarks import demo
 from benchmarks.__main__ import main
 from benchmarks.presets import PRESETS, Preset
 from benchmarks.tasks import TASKS
+from benchmarks.training import Training
+from tests.benchmark_runs import TINY, _in_this_process, in_this_process, tiny_flags  # noqa: F401
+
+pytestmark = pytest.mark.usefixtures("_in_this_process")
 
 QUICK = ["--training", "epochs=1"]
 
@@ -22,14 +26,22 @@ def test_run_prints_a_table_and_keeps_every_run(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "split-digits" in printed
     assert "naive" in printed
+    assert "joint (bound)" in printed
     folders = sorted(tmp_path.iterdir())
     assert len(folders) == 2
     for folder in folders:
+        assert {path.name for path in folder.iterdir()} == {
+            "config.json",
+            "errors.csv",
+            "outcome.json",
+        }
         config = json.loads((folder / "config.json").read_text())
         outcome = json.loads((folder / "outcome.json").read_text())
         assert config["training"]["epochs"] == 1
         assert config["versions"]["torch"]
         assert config["command"].startswith("python ")
+        assert config["split"] == "test"
+        assert len(config["data"]["scikit-learn digits"]) == 64
         assert outcome["average"] == pytest.approx(outcome["fwi"] + outcome["bwt"], abs=1e-3)
         rows = (folder / "errors.csv").read_text().splitlines()
         assert rows[0] == "after_experience,experience,error_percent"
@@ -48,21 +60,29 @@ def test_finished_run_is_not_repeated_and_another_seed_is_another_run(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_settings_reach_the_method(tmp_path):
-    settings = ["k=8", "gradients_per_update=2", "autoencoder_updates=2", "gradient_source=logits"]
-    flags = [part for setting in settings for part in ("--set", setting)]
+def test_settings_reach_the_method_and_all_of_them_are_stored(tmp_path):
+    flags = [*tiny_flags("dco"), "--set", "gradient_source=logits"]
     assert run(tmp_path, "--benchmark", "split-digits", "--methods", "dco", *flags) == 0
     (folder,) = tmp_path.iterdir()
-    config = json.loads((folder / "config.json").read_text())
-    assert config["settings"] == {
-        "k": 8,
-        "gradients_per_update": 2,
-        "autoencoder_updates": 2,
-        "gradient_source": "logits",
-    }
+    settings = json.loads((folder / "config.json").read_text())["settings"]
+    assert TINY.items() <= settings.items()
+    assert settings["gradient_source"] == "logits"
+    assert settings["rho"] == 100.0  # a default
     outcome = json.loads((folder / "outcome.json").read_text())
-    # five tasks of 8 directions: factors of four matrices, targets and weights, single precision
-    assert outcome["memory_bytes"] == 4 * 5 * 8 * (164 + 200 + 200 + 110 + 2)
+    # five tasks of 4 directions: factors of four matrices, targets and weights, single precision
+    assert outcome["memory_bytes"] == 4 * 5 * 4 * (164 + 200 + 200 + 110 + 2)
+
+
+def test_a_setting_may_be_for_one_of_several_methods(tmp_path):
+    methods = ["--benchmark", "split-digits", "--methods", "naive", "ewc"]
+    assert run(tmp_path, *methods, "--set", "ewc.ewc_lambda=7", "--training", "ewc.lr=0.01") == 0
+    configs = {
+        config["method"]: config
+        for config in (json.loads(p.read_text()) for p in tmp_path.glob("*/config.json"))
+    }
+    assert configs["ewc"]["settings"]["ewc_lambda"] == 7
+    assert configs["ewc"]["training"]["lr"] == 0.01
+    assert configs["naive"]["training"]["lr"] == 0.003
 
 
 @pytest.mark.parametrize(
@@ -74,11 +94,15 @@ def test_settings_reach_the_method(tmp_path):
         ),
         (
             ["--benchmark", "split-digits", "--methods", "naive", "--set", "k=3"],
-            r"naive has no setting \['k'\]",
+            r"naive has no setting \['k'\].*METHOD.NAME=VALUE",
         ),
         (
             ["--benchmark", "split-digits", "--methods", "si"],
             r"si needs a value for \['si_lambda'\]; its grid has",
+        ),
+        (
+            ["--benchmark", "split-digits", "--methods", "dco", "--set", "k=0"],
+            r"k=0 must be a whole number of at least 1",
         ),
         (
             ["--benchmark", "split-digits", "--methods", "naive", "--training", "momentum=0"],
@@ -86,11 +110,37 @@ def test_settings_reach_the_method(tmp_path):
         ),
         (
             ["--benchmark", "split-digits", "--methods", "naive", "--training", "lr=fast"],
-            r"lr=fast must be a number",
+            r"lr='fast' must be a number",
+        ),
+        (
+            ["--benchmark", "split-digits", "--methods", "naive", "--set", "lr=1"],
+            r"write --training lr=1",
+        ),
+        (
+            ["--benchmark", "split-digits", "--methods", "naive", "--set", "ewc.half=True"],
+            r"ewc is not among --methods naive",
+        ),
+        (
+            ["--benchmark", "split-digits", "--methods", "naive", "dco", "--grid", "thta=1,2"],
+            r"--grid thta: none of naive, dco has such a setting; there are .*theta",
+        ),
+        (
+            ["--benchmark", "split-digits", "--methods", "dco", "--grid", "k=1,2", "--set", "k=3"],
+            r"k is given by --grid and by --set",
+        ),
+        (
+            ["--benchmark", "split-digits", "--methods", "naive", "--npz", "x.npz"],
+            r"--npz is for split-cifar10 and split-cifar100, not for split-digits",
+        ),
+        (
+            ["--benchmark", "split-digits", "--methods", "naive", "--ray-address", "auto"],
+            r"--ray-address goes with --runner ray",
         ),
     ],
 )
-def test_what_cannot_run_is_said_in_one_line(tmp_path, capsys, arguments, message):
+def test_what_cannot_run_is_said_in_one_line(tmp_path, capsys, monkeypatch, arguments, message):
+    bare = Preset(PRESETS["paper"]["split-digits"].training)
+    monkeypatch.setitem(PRESETS["paper"], "split-digits", bare)
     assert run(tmp_path, *arguments) == 2
     assert re.search(message, capsys.readouterr().err)
     assert not list(tmp_path.iterdir())
@@ -103,21 +153,47 @@ def test_settings_of_all_methods_are_checked_before_the_first_runs(tmp_path, cap
     assert not list(tmp_path.iterdir())
 
 
-def test_setting_without_a_value_is_refused(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "k"], "NAME=VALUE"),
+        (["--set", "k="], "NAME=VALUE"),
+        (["--set", "dcoo.k=1"], "there is no method 'dcoo'"),
+        (["--grid", "k=1,,2"], "empty value"),
+        (["--jobs", "0"], "whole number of at least 1"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(tmp_path, capsys, arguments, message):
     with pytest.raises(SystemExit):
-        run(tmp_path, "--benchmark", "split-digits", "--methods", "dco", "--set", "k")
-    assert "NAME=VALUE" in capsys.readouterr().err
+        run(tmp_path, "--benchmark", "split-digits", "--methods", "dco", *arguments)
+    assert message in capsys.readouterr().err
 
 
-def test_every_benchmark_has_a_preset():
-    assert PRESETS.keys() == TASKS.keys()
+def test_every_benchmark_has_both_presets():
+    assert PRESETS["paper"].keys() == PRESETS["fast"].keys() == TASKS.keys()
 
 
 def test_demo_shows_three_methods_on_two_benchmarks(monkeypatch, capsys):
-    tiny = {"k": 4, "gradients_per_update": 2, "autoencoder_updates": 1, "push_epochs": 1}
-    quick = Preset(1, 64, 1e-2, 0.0, {"ewc": {"ewc_lambda": 1}, "dco": tiny})
-    monkeypatch.setattr(demo, "PRESETS", dict.fromkeys(demo.BENCHMARKS, quick))
+    quick = Preset(Training(1, 64, 1e-2, 0.0), {"ewc": {"ewc_lambda": 1}, "dco": TINY})
+    for name in demo.BENCHMARKS:
+        monkeypatch.setitem(PRESETS["paper"], name, quick)
+    monkeypatch.setattr(demo, "in_processes", in_this_process)
     demo.main()
     printed = capsys.readouterr().out
     for word in ("permuted-digits", "split-digits", "naive", "ewc", "dco", "average", "FWI", "BWT"):
+        assert word in printed
+
+
+@pytest.mark.parametrize("command", ["list", "run", "compare", "sweep", "report"])
+def test_help_teaches_by_example(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert f"python -m benchmarks {command}" in capsys.readouterr().out
+
+
+def test_list_names_everything(capsys):
+    assert main(["list"]) == 0
+    printed = capsys.readouterr().out
+    for word in (*TASKS, "a-gem (replay)", "joint (bound)", "ewc_lambda", "paper", "fast"):
         assert word in printed

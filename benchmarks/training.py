@@ -1,0 +1,83 @@
+"""How networks are trained, whatever the method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from avalanche_dco.errors import SettingError
+from avalanche_dco.plugins.settings import check_count, check_number
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a network is trained, whatever the method.
+
+    :param epochs: epochs per experience.
+    :param batch_size: samples per mini-batch.
+    :param lr: SGD's learning rate; the momentum is 0.9 everywhere.
+    :param weight_decay: SGD's weight decay.
+    :param later_lr_factor: factor on the learning rate from the second experience on.
+    :param matched_to: settings of the DCO whose number of gradient evaluations ends the training
+        of each experience instead of ``epochs``; None for ``epochs``.
+    """
+
+    epochs: int
+    batch_size: int
+    lr: float
+    weight_decay: float
+    later_lr_factor: float = 1.0
+    matched_to: Mapping[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        check_count("epochs", self.epochs, at_least=1, meaning="the epochs per experience")
+        check_count("batch_size", self.batch_size, at_least=1, meaning="samples per mini-batch")
+        check_number("lr", self.lr, above_low=True, meaning="SGD's learning rate")
+        check_number("weight_decay", self.weight_decay, meaning="SGD's weight decay")
+        check_number(
+            "later_lr_factor",
+            self.later_lr_factor,
+            above_low=True,
+            meaning="the factor on the learning rate from the second experience on",
+        )
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """What ``--training`` may change."""
+        return [entry.name for entry in fields(cls) if entry.name != "matched_to"]
+
+    def changed(self, changes: Settings) -> Training:
+        """The same with some values replaced.
+
+        :param changes: new values by name.
+        """
+        unknown = changes.keys() - set(self.names())
+        if unknown:
+            raise SettingError(f"--training has no {sorted(unknown)}; it has {self.names()}.")
+        return replace(self, **changes)
+
+    def lr_of(self, index: int) -> float:
+        """The learning rate of an experience.
+
+        :param index: its number in the stream, from 0.
+        """
+        return self.lr if index == 0 else self.lr * self.later_lr_factor
+
+    def as_json(self) -> dict[str, Any]:
+        """All values, for a run's configuration; ``matched_to`` only where it counts."""
+        values = asdict(self)
+        if self.matched_to is None:
+            del values["matched_to"]
+        return values
+
+
+def divided(settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split values into those of the training and those of the method.
+
+    :param settings: values by name.
+    """
+    training = {name: value for name, value in settings.items() if name in Training.names()}
+    return training, {name: value for name, value in settings.items() if name not in training}
