@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -265,3 +267,27 @@ class TestWriting:
         (tmp_path / "file").write_text("")
         with pytest.raises(CheckpointError, match=r"cannot be written: .*There was none before"):
             save_checkpoint(make_strategy("ewc"), tmp_path / "file" / "run.ckpt")
+
+    @pytest.mark.parametrize("buffering", [0, -1])
+    def test_a_full_disk_is_told_even_if_torch_hides_it(self, tmp_path, buffering):
+        class Full(io.RawIOBase):
+            def writable(self):
+                return True
+
+            def write(self, data):
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+        def save():
+            with files.replacing(path) as writer:
+                writer._file = Full() if buffering == 0 else io.BufferedWriter(Full())
+                try:
+                    writer.write(b"x")
+                    writer.flush()
+                except OSError:
+                    raise RuntimeError("unexpected pos 64 vs 0") from None
+
+        path = tmp_path / "run.ckpt"
+        path.write_text("before")
+        with pytest.raises(CheckpointError, match=r"No space left on device.* is untouched"):
+            save()
+        assert path.read_text() == "before"
