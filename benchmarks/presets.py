@@ -159,8 +159,8 @@ _DIGITS_DCO: Settings = {**_DCO, "k": 500, "gradients_per_update": 16, "autoenco
 _LEARNING_RATES = (0.003, 0.01, 0.03)
 _DIGITS_TRAINING = Training(epochs=15, batch_size=32, lr=0.003, weight_decay=1e-3)
 
-# What `sweep` has chosen from the grids on validation data, with the seeds 1 and 2; for a-gem, joint,
-# dco and dco-comp with seed 1.
+# What `sweep` has chosen from the grids on validation data, with the seeds 1 and 2; for a-gem,
+# joint, dco and dco-comp with seed 1.
 _SPLIT_DIGITS = Preset(
     _DIGITS_TRAINING,
     {
