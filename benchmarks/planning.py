@@ -136,7 +136,11 @@ class Plan:
         method = get_method(name)
         resolved = method.resolved(settings)
         if method.plugin is not None:
-            method.plugin(**resolved)  # complains about values now rather than in a process
+            made = method.plugin(**resolved)  # complains about values now, not in a process
+            # A default that follows from other settings: as it is, so that a change is noticed.
+            resolved |= {
+                n: getattr(made, n, None) for n, value in resolved.items() if value is None
+            }
         training = self._preset.training.changed(training_changes)
         if self.wishes.match_compute and name not in DIRECTION_CONSTRAINED:
             training = replace(training, matched_to=self._counted_settings())

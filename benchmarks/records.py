@@ -122,7 +122,7 @@ def write_atomically(path: Path, text: str) -> None:
     :param text: what it shall hold.
     """
     partial = path.with_name(path.name + ".partial")
-    with partial.open("w") as file:
+    with partial.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

@@ -185,7 +185,7 @@ def test_a_process_that_dies_takes_no_other_run_with_it(tmp_path):
         if event.kind == "progress" and event.job == 1:
             os.kill(_holder(tmp_path / killed.folder_name / ".lock"), signal.SIGKILL)
     ends = {event.job: event for event in events if event.kind in ("done", "failed")}
-    assert "diverged" in ends[0].content
+    assert "lower the learning rate" in ends[0].content
     assert "exit code -9" in ends[1].content
     assert ends[2].content == read_outcome(tmp_path / fine.folder_name)
 

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import demo
 from benchmarks.__main__ import main
+from benchmarks.planning import Assignment, Plan, Wishes
 from benchmarks.presets import PRESETS, Preset
 from benchmarks.tasks import TASKS
 from benchmarks.training import Training
@@ -71,6 +72,12 @@ def test_settings_reach_the_method_and_all_of_them_are_stored(tmp_path):
     outcome = json.loads((folder / "outcome.json").read_text())
     # five tasks of 4 directions: factors of four matrices, targets and weights, single precision
     assert outcome["memory_bytes"] == 4 * 5 * 4 * (164 + 200 + 200 + 110 + 2)
+
+
+def test_a_default_that_follows_from_another_setting_is_stored_as_it_is():
+    plan = Plan(Wishes("split-digits", ["dco-comp"], settings=[Assignment(None, "k", 80)]))
+    assert plan.job("dco-comp", 1).settings["new_task_k"] == 10
+    assert plan.job("dco-comp", 1).settings["max_bytes"] is None
 
 
 def test_a_setting_may_be_for_one_of_several_methods(tmp_path):

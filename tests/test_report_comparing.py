@@ -114,7 +114,8 @@ def test_a_default_is_the_same_said_or_not(tmp_path):
     assert default_settings("unheard of") == {}
     assert default_settings("dco-comp")["theta"] == 0.2
     assert default_settings("dco-comp")["compression_updates"] == 50
-    assert default_settings("ewc") == {"half": True}
+    assert default_settings("ewc")["half"] is True
+    assert "ewc_lambda" not in default_settings("ewc")  # has to be given
 
 
 def test_training_that_differs_is_in_the_label(tmp_path):

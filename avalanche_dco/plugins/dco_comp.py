@@ -32,7 +32,7 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     :param k: number of directions kept, for all experiences together. The paper has 1000 for
         Permuted MNIST, 400 for Split MNIST and 2000 for Split CIFAR-100.
     :param new_task_k: number of directions learned for a new experience before they are
-        compressed; ``k // 2`` by default.
+        compressed; ``k // 8`` by default. More are worse: what they add is compressed away.
     :param compression_updates: number of updates of the compression.
     :param compression_lr: learning rate of its Adam.
     :param compression_start: where a compression starts: from the columns that are there
@@ -78,7 +78,7 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
                 "shared), 'longest' (the longest columns are shared) or 'noise' (small random "
                 "numbers)."
             )
-        self.new_task_k = k // 2 if new_task_k is None else new_task_k
+        self.new_task_k = max(1, k // 8) if new_task_k is None else new_task_k
         self.compression_updates = compression_updates
         self.compression_lr = compression_lr
         self.compression_start: Start = compression_start

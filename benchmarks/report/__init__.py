@@ -18,6 +18,7 @@ from pathlib import Path
 import pandas as pd
 
 from avalanche_dco.errors import SettingError
+from benchmarks.records import write_atomically
 from benchmarks.report.comparing import compare
 from benchmarks.report.contents import make_document
 from benchmarks.report.document import Gallery
@@ -70,7 +71,7 @@ def write_report(runs_folder: Path, out: Path) -> list[Path]:
     }
     (out / FIGURES).mkdir(parents=True, exist_ok=True)
     for path, text in (pictures | files).items():
-        _write(path, text)
+        write_atomically(path, text)
     for stale in set((out / FIGURES).glob("*.svg")) - pictures.keys():
         stale.unlink()
     return list(files)
@@ -99,10 +100,3 @@ def _csv(runs: list[Run]) -> str:
 
 def _value(value: object) -> object:
     return json.dumps(value) if isinstance(value, dict | list) else value
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from inspect import Parameter, signature
+from inspect import Parameter
 from typing import Any
 
-from avalanche.training.supervised import Naive
-
-from avalanche_dco.plugins.base import DirectionConstrainedPlugin
 from benchmarks.methods import METHODS
 
 PROPOSED = ("dco", "dco-comp")
@@ -24,19 +21,8 @@ def default_settings(method: str) -> dict[str, Any]:
 
     :param method: its name.
     """
-    if method not in METHODS:
-        return {}
-    how = METHODS[method]
-    of_any_strategy = signature(Naive).parameters
-    # DCO and DCO-COMP share settings, of which the latter's constructor names none.
-    shared = [DirectionConstrainedPlugin] if method in PROPOSED else []
-    stated = {
-        name: parameter.default
-        for constructor in (*shared, how.constructor)
-        for name, parameter in signature(constructor).parameters.items()
-        if name not in of_any_strategy and parameter.default is not Parameter.empty
-    }
-    return stated | dict(how.fixed)
+    arguments = METHODS[method].arguments if method in METHODS else {}
+    return {name: value for name, value in arguments.items() if value is not Parameter.empty}
 
 
 def changed_settings(method: str, settings: Mapping[str, Any]) -> list[str]:
