@@ -139,7 +139,9 @@ class Plan:
             made = method.plugin(**resolved)  # complains about values now, not in a process
             # A default that follows from other settings: as it is, so that a change is noticed.
             resolved |= {
-                n: getattr(made, n, None) for n, value in resolved.items() if value is None
+                setting: getattr(made, setting)
+                for setting, value in resolved.items()
+                if value is None and isinstance(getattr(made, setting, None), int | float | str)
             }
         training = self._preset.training.changed(training_changes)
         if self.wishes.match_compute and name not in DIRECTION_CONSTRAINED:
