@@ -2,7 +2,7 @@
 
 A table stands between two comments, of which the first says what it shows:
 
-  <!-- table: errors split-mnist permuted-mnist -->   runs below benchmarks/results, by benchmark
+  <!-- table: errors split-mnist permuted-mnist -->   runs below these folders of benchmarks/results
   <!-- table: settings FOLDER BENCHMARK NAME ... -->  runs below benchmarks/results/FOLDER on one
                                                       benchmark, by the values of these settings
   <!-- table: core-speed -->                          benchmarks/results/core_speed
@@ -80,12 +80,9 @@ def _read(folder: Path) -> list[dict[str, Any]]:
 
 
 def _errors(results: Path, names: list[str]) -> Rows:
-    runs = pd.DataFrame(
-        _run_of(path) for path in sorted(results.glob("*/*/outcome.json")) if _has_config(path)
-    )
     rows: Rows = []
     for name in names:
-        mine = runs[runs["benchmark"] == name]
+        mine = pd.DataFrame(map(_run_of, sorted((results / name).glob("*/outcome.json"))))
         by = ["method", "lr", "weight_decay", "settings"]
         for (method, lr, decay, settings), group in mine.groupby(by, sort=False):
             rows.append(
@@ -119,17 +116,11 @@ def _settings(results: Path, names: list[str]) -> Rows:
     ]
 
 
-def _has_config(outcome: Path) -> bool:
-    return (outcome.parent / "config.json").exists()
-
-
 def _run_of(path: Path) -> dict[str, Any]:
     config = json.loads((path.parent / "config.json").read_text())
     settings = ", ".join(f"{k}={v}" for k, v in config["settings"].items() if k in _SHOWN)
     return {
-        "benchmark": config["benchmark"],
         "method": config["method"],
-        "seed": config["seed"],
         "lr": config["training"]["lr"],
         "weight_decay": config["training"]["weight_decay"],
         "settings": settings,

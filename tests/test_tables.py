@@ -15,7 +15,7 @@ def test_all_tables_agree_with_the_results(capsys):
 @pytest.fixture
 def results(tmp_path):
     for seed, average in ((1, 2.0), (2, 3.0)):
-        folder = tmp_path / "some" / f"run{seed}"
+        folder = tmp_path / "b" / f"run{seed}"
         folder.mkdir(parents=True)
         config = {
             "benchmark": "b",
@@ -36,6 +36,14 @@ def test_seeds_of_one_setting_are_averaged(results):
     assert lines[2] == (
         "| b | dco (k=5) | 0.001 | 0.5 | 2 | 2.50 ± 0.71 | 1.00 ± 0.00 | 1.00 ± 0.00 | 2.0 | 10 |"
     )
+
+
+def test_runs_are_told_apart_by_the_settings_asked_for(results):
+    assert tables.make_table(["settings", "b", "b", "theta"], results).splitlines() == [
+        "| theta | seeds | average error % | FWI % | BWT % |",
+        "| --- | --- | --- | --- | --- |",
+        "| 0.2 | 2 | 2.50 ± 0.71 | 1.00 ± 0.00 | 1.00 ± 0.00 |",
+    ]
 
 
 def test_unknown_table_is_refused():
