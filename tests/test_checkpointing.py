@@ -10,7 +10,7 @@ import dill
 import pytest
 import torch
 from avalanche.logging import CSVLogger, TextLogger
-from avalanche.models import IncrementalClassifier
+from avalanche.models import IncrementalClassifier, SimpleMLP
 from avalanche.training.plugins import EvaluationPlugin
 from avalanche.training.supervised import Cumulative
 from torch import nn
@@ -189,11 +189,11 @@ class TestRefusals:
             (lambda: naive(nn.Linear(64, 10)), "its model was Sequential and is Linear"),
             (
                 lambda: naive(small_mlp(), [PLUGINS["ewc"]()]),
-                r"parameter '0.weight' has shape \(8, 6\) here, and \(16, 64\) in the file",
+                r"parameter '0.weight' has shape \(8, 6\) here, and has \(16, 64\) in the file",
             ),
             (
                 lambda: naive(nn.Sequential(nn.ReLU(), nn.Linear(4, 4)), [PLUGINS["ewc"]()]),
-                r"parameter '1.weight' has shape \(4, 4\) here, and \(16,\) in the file",
+                r"parameter '1.weight' has shape \(4, 4\) here, and has \(16,\) in the file",
             ),
             (
                 lambda: naive(nn.Sequential(*[nn.PReLU()] * 6), [PLUGINS["ewc"]()]),
@@ -208,6 +208,13 @@ class TestRefusals:
             maybe_load_checkpoint(strategy, saved)
         assert vars(strategy) == before
         assert torch.equal(torch.get_rng_state(), random)
+
+    @pytest.mark.parametrize(("saved", "built"), [(2, 1), (1, 2)])
+    def test_a_deeper_or_shallower_model(self, saved, built, tmp_path):
+        path = tmp_path / "run.ckpt"
+        save_checkpoint(naive(SimpleMLP(hidden_layers=saved)), path)
+        with pytest.raises(CheckpointError, match=r"'features\.3\..* is not in the (model|fil)"):
+            maybe_load_checkpoint(naive(SimpleMLP(hidden_layers=built)), path)
 
     def test_something_that_cannot_be_saved(self, digits, saved):
         before = saved.read_bytes()

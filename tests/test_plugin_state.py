@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from avalanche.models import SimpleMLP
 from avalanche.training.plugins import EvaluationPlugin
 from torch import nn
 
@@ -153,6 +154,19 @@ class TestRefusals:
         with pytest.raises(StateError, match=reason):
             strategy.train(blobs(1, shape=(5,)).train_stream[0])
         assert torch.equal(weights_of(wider), before)
+
+    @pytest.mark.parametrize("method", ["dco", "dco-comp", "si"])
+    def test_a_wider_or_deeper_model(self, method):
+        def mlp(**sizes):
+            return SimpleMLP(**({"num_classes": 3, "input_size": 6, "hidden_size": 10} | sizes))
+
+        learned = train(mlp(), blobs(1), [PLUGINS[method]()]).plugins[0]
+        state = through_a_file(learned.state_dict())
+        wider = r"had shape \[10, 6\] and has \[12, 6\] now"
+        self.refused(PLUGINS[method](), state, wider, model=mlp(hidden_size=12))
+        deeper = r"parameter 'features\.3\.0\.weight' was not among"
+        self.refused(PLUGINS[method](), state, deeper, model=mlp(hidden_layers=2))
+        PLUGINS[method]().load_state_dict(state, mlp())
 
     def test_a_model_that_lacks_a_parameter(self, state):
         smaller = nn.Sequential(nn.Linear(6, 8))

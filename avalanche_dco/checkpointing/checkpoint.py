@@ -14,13 +14,12 @@ from typing import Any, TypeVar
 import dill
 import torch
 from avalanche.checkpointing.checkpoint_internals import _CheckpointLoadingContext
-from avalanche.models import DynamicModule
 from avalanche.training.determinism.rng_manager import RNGManager
-from torch import nn
 
 from avalanche_dco.checkpointing.files import read_sealed, write_sealed
 from avalanche_dco.checkpointing.pickling import PICKLE_MODULE
 from avalanche_dco.errors import CheckpointError
+from avalanche_dco.model_state import fits, grows_by_itself
 
 StrategyT = TypeVar("StrategyT")
 
@@ -158,14 +157,15 @@ def _refuse_other(path: Path, saved: Any, strategy: Any) -> None:
                 f"{path} belongs to another run: {what} was {there} and is {here}. Build the "
                 "strategy as it was, or choose another path."
             )
-    parameters = dict(saved.model.named_parameters())
-    for name, parameter in strategy.model.named_parameters():
-        new = tuple(parameter.shape)
-        old = tuple(parameters[name].shape) if name in parameters else None
-        if old is None or not _may_grow_to(new, old, saved.model):
+    in_file, in_model = _shapes(saved.model), _shapes(strategy.model)
+    may_grow = grows_by_itself(saved.model)  # after it was built, which the one here just was
+    for name in in_model if may_grow else in_model | in_file:
+        new, old = in_model.get(name), in_file.get(name)
+        if new is None or old is None or not fits(new, old, may_grow):
             raise CheckpointError(
-                f"{path} belongs to another model: parameter '{name}' has shape {new} here, and "
-                f"{'is not in the file' if old is None else f'{old} in the file'}. Build the "
+                f"{path} belongs to another model: parameter '{name}' "
+                f"{'is not in the model' if new is None else f'has shape {new}'} here, and "
+                f"{'is not in the file' if old is None else f'has {old} in the file'}. Build the "
                 "model as it was, or choose another path."
             )
 
@@ -174,11 +174,8 @@ def _kinds(objects: list[Any]) -> str:
     return f"[{', '.join(type(one).__name__ for one in objects)}]"
 
 
-def _may_grow_to(new: tuple[int, ...], saved: tuple[int, ...], model: nn.Module) -> bool:
-    """Whether a parameter of a model just built may have had the saved shape later on."""
-    if not any(isinstance(module, DynamicModule) for module in model.modules()):
-        return new == saved
-    return len(new) == len(saved) and all(a <= b for a, b in zip(new, saved, strict=True))
+def _shapes(model: torch.nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 
 def _versions() -> dict[str, str]:
