@@ -13,6 +13,7 @@ from torch import nn
 from avalanche_dco import DCOCompPlugin, DCOPlugin, GPMPlugin
 from avalanche_dco.baselines import AGEMPlugin, EWCPlugin, LwFPlugin, SynapticIntelligencePlugin
 from avalanche_dco.checkpointing import checkpoint, load_plugin_state, save_plugin_state
+from avalanche_dco.checkpointing.devices import device_map
 from avalanche_dco.errors import CheckpointError, StateError
 from avalanche_dco.plugins import state as states
 from avalanche_dco.plugins.plain import tensors_in
@@ -232,6 +233,8 @@ class TestFiles:
         (tmp_path / "text.pt").write_text("Hello")
         with pytest.raises(CheckpointError, match="damaged, or is no file of plain tensors"):
             load_plugin_state(EWCPlugin(1.0), tmp_path / "text.pt")
+        with pytest.raises(CheckpointError, match="map_location='cuda:77' names no device"):
+            load_plugin_state(EWCPlugin(1.0), tmp_path / "text.pt", map_location="cuda:77")
 
     def test_no_code_runs(self, tmp_path):
         class Evil:
@@ -274,9 +277,10 @@ class TestDevices:
         assert {p.device.type for p in strategy.model.parameters()} == {"meta"}
 
     def test_gpus_that_are_not_there_are_mapped(self):
-        assert checkpoint._device_map("cpu")["cuda:3"] == "cpu"
-        assert checkpoint._device_map("cuda:1")["cpu"] == "cpu"
-        assert checkpoint._device_map(None) is None
+        assert device_map("cpu")["cuda:3"] == "cpu"
+        assert device_map("meta")["cpu"] == "cpu"
+        assert device_map({"cuda:0": torch.device("cpu")}) == {"cuda:0": "cpu", "cuda": "cpu"}
+        assert device_map(None) is None
 
 
 def test_a_gem_keeps_its_patterns(digits):

@@ -16,7 +16,8 @@ import torch
 from avalanche.checkpointing.checkpoint_internals import _CheckpointLoadingContext
 from avalanche.training.determinism.rng_manager import RNGManager
 
-from avalanche_dco.checkpointing.files import read_sealed, write_sealed
+from avalanche_dco.checkpointing.devices import MapLocation, device_map
+from avalanche_dco.checkpointing.files import is_there, read_sealed, write_sealed
 from avalanche_dco.checkpointing.pickling import PICKLE_MODULE
 from avalanche_dco.errors import CheckpointError
 from avalanche_dco.model_state import fits, grows_by_itself
@@ -73,7 +74,7 @@ def save_checkpoint(strategy: Any, path: str | os.PathLike[str]) -> None:
 def maybe_load_checkpoint(
     strategy: StrategyT,
     path: str | os.PathLike[str],
-    map_location: str | torch.device | None = None,
+    map_location: MapLocation = None,
     unique_objects: Any = None,
 ) -> tuple[StrategyT, int]:
     """Continue from a checkpoint if there is one; called like Avalanche's function of this name.
@@ -93,21 +94,23 @@ def maybe_load_checkpoint(
 
     :param strategy: a strategy, built in the same way as the one that was saved.
     :param path: the file that :func:`save_checkpoint` wrote.
-    :param map_location: the device to continue on; None for the one it was saved on.
+    :param map_location: the device to continue on, or a dictionary with the new device for each
+        that it was saved on; None for the same.
     :param unique_objects: objects such as the benchmark whose data sets need not be loaded anew;
         see Avalanche's function.
     :return: the strategy, and the number of finished experiences; 0 if there is no file.
     """
     path = Path(path)
-    if not path.exists():
+    if not is_there(path):
         return strategy, 0
+    devices = device_map(map_location)
     about, payload = read_sealed(path)
     try:
-        with _CheckpointLoadingContext(_device_map(map_location), unique_objects):
+        with _CheckpointLoadingContext(devices, unique_objects):
             content = torch.load(
                 io.BytesIO(payload),
                 pickle_module=dill,
-                map_location=_device_map(map_location),
+                map_location=devices,
                 weights_only=False,
             )
     except Exception as error:  # whatever the classes in it raise when they are rebuilt
@@ -121,18 +124,9 @@ def maybe_load_checkpoint(
     _refuse_other(path, saved, strategy)
     RNGManager.__setstate__(content["random_states"])
     strategy.__dict__.update(saved.__dict__)
-    if map_location is not None:
+    if isinstance(map_location, str | torch.device):
         _move(strategy, torch.device(map_location))
     return strategy, content["exp_counter"]
-
-
-def _device_map(map_location: str | torch.device | None) -> dict[str, str] | None:
-    """As Avalanche reads a single device: whatever was on a GPU goes there."""
-    if map_location is None:
-        return None
-    target = str(torch.device(map_location))
-    gpus = ["cuda", *(f"cuda:{index}" for index in range(100))]
-    return {"cpu": "cpu"} | dict.fromkeys(gpus, target)
 
 
 def _move(strategy: Any, device: torch.device) -> None:
