@@ -1,11 +1,12 @@
 """Look at a model, or at data, and leave everything as it was found."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 import torch
+from avalanche.models import DynamicModule
 from torch import nn
 
 
@@ -35,3 +36,25 @@ def random_state_kept() -> Iterator[None]:
     finally:
         random.setstate(python_state)
         np.random.set_state(numpy_state)
+
+
+def grows_by_itself(model: nn.Module) -> bool:
+    """Whether a model gains parameters with the experiences it meets.
+
+    :param model: one with or without Avalanche's dynamic modules.
+    """
+    return any(isinstance(module, DynamicModule) for module in model.modules())
+
+
+def fits(before: Sequence[int], after: Sequence[int], may_grow: bool) -> bool:
+    """Whether a parameter of one shape may have the other one later on.
+
+    :param before: the earlier shape.
+    :param after: the later one.
+    :param may_grow: whether it may be larger, or has to be the same.
+    """
+    if not may_grow:
+        return list(before) == list(after)
+    return len(before) == len(after) and all(
+        then <= now for then, now in zip(before, after, strict=True)
+    )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import dill
 import pytest
 import torch
 from avalanche.logging import CSVLogger, TextLogger
-from avalanche.models import IncrementalClassifier
+from avalanche.models import IncrementalClassifier, SimpleMLP
 from avalanche.training.plugins import EvaluationPlugin
 from avalanche.training.supervised import Cumulative
 from torch import nn
@@ -189,11 +190,11 @@ class TestRefusals:
             (lambda: naive(nn.Linear(64, 10)), "its model was Sequential and is Linear"),
             (
                 lambda: naive(small_mlp(), [PLUGINS["ewc"]()]),
-                r"parameter '0.weight' has shape \(8, 6\) here, and \(16, 64\) in the file",
+                r"parameter '0.weight' has shape \(8, 6\) here, and has \(16, 64\) in the file",
             ),
             (
                 lambda: naive(nn.Sequential(nn.ReLU(), nn.Linear(4, 4)), [PLUGINS["ewc"]()]),
-                r"parameter '1.weight' has shape \(4, 4\) here, and \(16,\) in the file",
+                r"parameter '1.weight' has shape \(4, 4\) here, and has \(16,\) in the file",
             ),
             (
                 lambda: naive(nn.Sequential(*[nn.PReLU()] * 6), [PLUGINS["ewc"]()]),
@@ -208,6 +209,50 @@ class TestRefusals:
             maybe_load_checkpoint(strategy, saved)
         assert vars(strategy) == before
         assert torch.equal(torch.get_rng_state(), random)
+
+    @pytest.mark.parametrize(("saved", "built"), [(2, 1), (1, 2)])
+    def test_a_deeper_or_shallower_model(self, saved, built, tmp_path):
+        path = tmp_path / "run.ckpt"
+        save_checkpoint(naive(SimpleMLP(hidden_layers=saved)), path)
+        with pytest.raises(CheckpointError, match=r"'features\.3\..* is not in the (model|fil)"):
+            maybe_load_checkpoint(naive(SimpleMLP(hidden_layers=built)), path)
+
+    @pytest.mark.parametrize(
+        ("map_location", "reason"),
+        [
+            ("cuda:77", "'cuda:77' names no device that is here .*use map_location='cpu'"),
+            ("grammophone", "'grammophone' names no device"),
+            ({"cuda:0": "cuda:77"}, "'cuda:77' names no device"),
+            ({"cpu": "meta"}, "random generators have to stay there.*write map_location='meta'"),
+        ],
+    )
+    def test_a_device_that_is_not_there(self, saved, map_location, reason):
+        strategy = make_strategy("ewc")
+        before, random = dict(vars(strategy)), torch.get_rng_state()
+        with pytest.raises(CheckpointError, match=reason):
+            maybe_load_checkpoint(strategy, saved, map_location)
+        assert vars(strategy) == before
+        assert torch.equal(torch.get_rng_state(), random)
+
+    def test_devices_by_name_are_taken(self, saved):
+        strategy, first = maybe_load_checkpoint(make_strategy("ewc"), saved, {"cuda:0": "cpu"})
+        assert (first, strategy.device) == (1, torch.device("cpu"))
+
+    def test_a_folder_that_may_not_be_entered(self, tmp_path):
+        strategy, path = make_strategy("ewc"), tmp_path / "locked" / "run.ckpt"
+        path.parent.mkdir()
+        path.parent.chmod(0)
+        user = os.geteuid()
+        try:
+            if user == 0:  # root may enter anything
+                os.seteuid(65534)
+            with pytest.raises(CheckpointError, match="cannot be read: Permission denied"):
+                maybe_load_checkpoint(strategy, path)
+            with pytest.raises(CheckpointError, match=r"cannot be written: Perm.* is untouched"):
+                files.write_sealed(path, {}, lambda file: None)
+        finally:
+            os.seteuid(user)
+            path.parent.chmod(0o755)
 
     def test_something_that_cannot_be_saved(self, digits, saved):
         before = saved.read_bytes()
@@ -243,14 +288,11 @@ class TestRefusals:
 
 class TestWriting:
     def test_left_over_parts_are_cleared_away_and_nothing_else(self, digits, tmp_path):
-        for name in ("run.ckpt.1-abc.part", "other.ckpt.1-abc.part", "run.ckpt.note"):
+        others = ("other.ckpt.1-0123abcd.part", "run.ckpt.5.1-0123abcd.part", "run.ckpt.note")
+        for name in ("run.ckpt.1-0123abcd.part", *others):
             (tmp_path / name).write_text("")
         finish(make_strategy("ewc"), digits, 0, 1, tmp_path / "run.ckpt")
-        assert sorted(path.name for path in tmp_path.iterdir()) == [
-            "other.ckpt.1-abc.part",
-            "run.ckpt",
-            "run.ckpt.note",
-        ]
+        assert {path.name for path in tmp_path.iterdir()} == {"run.ckpt", *others}
 
     def test_two_processes_on_one_path_are_told_and_the_file_is_whole(self, digits, tmp_path):
         path = tmp_path / "run.ckpt"

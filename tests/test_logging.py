@@ -425,6 +425,24 @@ def test_parquet_is_written_beside_the_csv_file(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.part"))
 
 
+def test_parquet_on_a_full_disk_is_said_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    logger = PandasLogger(tmp_path / "run.csv", parquet=True)
+    log(logger, 1.0)
+    logger.after_eval(SimpleNamespace())
+    before = (tmp_path / "run.parquet").read_bytes()
+    log(logger, *map(float, range(99)))
+    with (
+        file_size_limit(100),
+        pytest.raises(OSError, match=r"cannot be written \(File too large\).*CSV") as raised,
+    ):
+        logger.after_eval(SimpleNamespace())
+    assert raised.value.filename == str(tmp_path / "run.parquet")
+    assert (tmp_path / "run.parquet").read_bytes() == before
+    assert not list(tmp_path.glob("*.part"))
+    logger.after_eval(SimpleNamespace())
+    assert len(pd.read_parquet(tmp_path / "run.parquet")) == 100
+
+
 def test_parquet_without_pyarrow_or_path_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from avalanche.models import SimpleMLP
 from avalanche.training.plugins import EvaluationPlugin
 from torch import nn
 
 from avalanche_dco import DCOCompPlugin, DCOPlugin, GPMPlugin
 from avalanche_dco.baselines import AGEMPlugin, EWCPlugin, LwFPlugin, SynapticIntelligencePlugin
 from avalanche_dco.checkpointing import checkpoint, load_plugin_state, save_plugin_state
+from avalanche_dco.checkpointing.devices import device_map
 from avalanche_dco.errors import CheckpointError, StateError
 from avalanche_dco.plugins import state as states
 from avalanche_dco.plugins.plain import tensors_in
@@ -154,6 +156,19 @@ class TestRefusals:
             strategy.train(blobs(1, shape=(5,)).train_stream[0])
         assert torch.equal(weights_of(wider), before)
 
+    @pytest.mark.parametrize("method", ["dco", "dco-comp", "si"])
+    def test_a_wider_or_deeper_model(self, method):
+        def mlp(**sizes):
+            return SimpleMLP(**({"num_classes": 3, "input_size": 6, "hidden_size": 10} | sizes))
+
+        learned = train(mlp(), blobs(1), [PLUGINS[method]()]).plugins[0]
+        state = through_a_file(learned.state_dict())
+        wider = r"had shape \[10, 6\] and has \[12, 6\] now"
+        self.refused(PLUGINS[method](), state, wider, model=mlp(hidden_size=12))
+        deeper = r"parameter 'features\.3\.0\.weight' was not among"
+        self.refused(PLUGINS[method](), state, deeper, model=mlp(hidden_layers=2))
+        PLUGINS[method]().load_state_dict(state, mlp())
+
     def test_a_model_that_lacks_a_parameter(self, state):
         smaller = nn.Sequential(nn.Linear(6, 8))
         self.refused(DCOCompPlugin(**QUICK), state, "'2.weight' had shape", model=smaller)
@@ -218,6 +233,8 @@ class TestFiles:
         (tmp_path / "text.pt").write_text("Hello")
         with pytest.raises(CheckpointError, match="damaged, or is no file of plain tensors"):
             load_plugin_state(EWCPlugin(1.0), tmp_path / "text.pt")
+        with pytest.raises(CheckpointError, match="map_location='cuda:77' names no device"):
+            load_plugin_state(EWCPlugin(1.0), tmp_path / "text.pt", map_location="cuda:77")
 
     def test_no_code_runs(self, tmp_path):
         class Evil:
@@ -260,9 +277,10 @@ class TestDevices:
         assert {p.device.type for p in strategy.model.parameters()} == {"meta"}
 
     def test_gpus_that_are_not_there_are_mapped(self):
-        assert checkpoint._device_map("cpu")["cuda:3"] == "cpu"
-        assert checkpoint._device_map("cuda:1")["cpu"] == "cpu"
-        assert checkpoint._device_map(None) is None
+        assert device_map("cpu")["cuda:3"] == "cpu"
+        assert device_map("meta")["cpu"] == "cpu"
+        assert device_map({"cuda:0": torch.device("cpu")}) == {"cuda:0": "cpu", "cuda": "cpu"}
+        assert device_map(None) is None
 
 
 def test_a_gem_keeps_its_patterns(digits):

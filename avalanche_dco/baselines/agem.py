@@ -81,7 +81,7 @@ class AGEMPlugin(InputChecks, PluginState, plugins.AGEMPlugin):
 
 
 def _patterns(buffer: Any) -> list[Tensor]:
-    """What a buffer's samples consist of, stacked: inputs, targets, ..., task labels."""
+    """What a buffer's samples consist of, stacked: inputs, targets, ..., task labels if any."""
     stacked = as_tensors(buffer)
     if stacked is None:
         raise StateError(
@@ -94,11 +94,9 @@ def _patterns(buffer: Any) -> list[Tensor]:
 
 
 def _dataset(patterns: list[Tensor]) -> AvalancheDataset:
-    *samples, tasks = (tensor.cpu() for tensor in patterns)
-    return AvalancheDataset(
-        [TensorDataset(*samples)],
-        data_attributes=[
-            DataAttribute(samples[1].tolist(), "targets"),
-            DataAttribute(tasks.tolist(), "targets_task_labels", use_in_getitem=True),
-        ],
-    )
+    inputs, targets, *others = (tensor.cpu() for tensor in patterns)
+    attributes = [DataAttribute(targets.tolist(), "targets")]
+    if others:  # the last ones, where the benchmark has task labels
+        tasks = others.pop().tolist()
+        attributes.append(DataAttribute(tasks, "targets_task_labels", use_in_getitem=True))
+    return AvalancheDataset([TensorDataset(inputs, targets, *others)], data_attributes=attributes)

@@ -46,7 +46,9 @@ class LwFPlugin(InputChecks, PluginState, plugins.LwFPlugin):
         dataset = strategy.experience.dataset
         # Outputs that all tasks share go by the name of task 0.
         multi_task = is_multi_task_module(strategy.model)
-        for target, task in zip(dataset.targets, dataset.targets_task_labels, strict=True):
+        targets = dataset.targets
+        tasks = getattr(dataset, "targets_task_labels", [0] * len(targets))
+        for target, task in zip(targets, tasks, strict=True):
             self.lwf.prev_classes_by_task[int(task) if multi_task else 0].add(int(target))
         self._finished(strategy)
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from avalanche.models import avalanche_forward
 from avalanche.training import plugins
 from avalanche.training.utils import ParamData, copy_params_dict, zerolike_params_dict
 from torch import Tensor
@@ -77,7 +76,7 @@ class RWalkPlugin(InputChecks, PluginState, plugins.RWalkPlugin):
             if not self._seen:
                 model.eval()
                 with torch.no_grad():
-                    outputs = avalanche_forward(model, strategy.mb_x, strategy.mb_task_id)
+                    outputs = strategy.forward()
                 self._check_labels(strategy, outputs)
             super()._update_grad(strategy)
 

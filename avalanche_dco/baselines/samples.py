@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 def loaded_batches(
     dataset: Any, batch_size: int, device: str | torch.device, num_workers: int = 0
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Inputs, targets and task labels, in order.
+    """Inputs, targets and task labels, in order; task 0 where the data have no task labels.
 
     :param dataset: the data of an experience.
     :param batch_size: samples per batch.
@@ -20,5 +20,6 @@ def loaded_batches(
     """
     collate = getattr(dataset, "collate_fn", None)
     loader = DataLoader(dataset, batch_size=batch_size, collate_fn=collate, num_workers=num_workers)
-    for x, y, *_, task_labels in loader:
+    for x, y, *others in loader:
+        task_labels = others[-1] if others else torch.zeros(len(x), dtype=torch.int64)
         yield x.to(device), y.to(device), task_labels

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 import dill
 import torch
 from avalanche.checkpointing.checkpoint_internals import _CheckpointLoadingContext
-from avalanche.models import DynamicModule
 from avalanche.training.determinism.rng_manager import RNGManager
-from torch import nn
 
-from avalanche_dco.checkpointing.files import read_sealed, write_sealed
+from avalanche_dco.checkpointing.devices import MapLocation, device_map
+from avalanche_dco.checkpointing.files import is_there, read_sealed, write_sealed
 from avalanche_dco.checkpointing.pickling import PICKLE_MODULE
 from avalanche_dco.errors import CheckpointError
+from avalanche_dco.model_state import fits, grows_by_itself
 
 StrategyT = TypeVar("StrategyT")
 
@@ -74,7 +74,7 @@ def save_checkpoint(strategy: Any, path: str | os.PathLike[str]) -> None:
 def maybe_load_checkpoint(
     strategy: StrategyT,
     path: str | os.PathLike[str],
-    map_location: str | torch.device | None = None,
+    map_location: MapLocation = None,
     unique_objects: Any = None,
 ) -> tuple[StrategyT, int]:
     """Continue from a checkpoint if there is one; called like Avalanche's function of this name.
@@ -94,21 +94,23 @@ def maybe_load_checkpoint(
 
     :param strategy: a strategy, built in the same way as the one that was saved.
     :param path: the file that :func:`save_checkpoint` wrote.
-    :param map_location: the device to continue on; None for the one it was saved on.
+    :param map_location: the device to continue on, or a dictionary with the new device for each
+        that it was saved on; None for the same.
     :param unique_objects: objects such as the benchmark whose data sets need not be loaded anew;
         see Avalanche's function.
     :return: the strategy, and the number of finished experiences; 0 if there is no file.
     """
     path = Path(path)
-    if not path.exists():
+    if not is_there(path):
         return strategy, 0
+    devices = device_map(map_location)
     about, payload = read_sealed(path)
     try:
-        with _CheckpointLoadingContext(_device_map(map_location), unique_objects):
+        with _CheckpointLoadingContext(devices, unique_objects):
             content = torch.load(
                 io.BytesIO(payload),
                 pickle_module=dill,
-                map_location=_device_map(map_location),
+                map_location=devices,
                 weights_only=False,
             )
     except Exception as error:  # whatever the classes in it raise when they are rebuilt
@@ -122,18 +124,9 @@ def maybe_load_checkpoint(
     _refuse_other(path, saved, strategy)
     RNGManager.__setstate__(content["random_states"])
     strategy.__dict__.update(saved.__dict__)
-    if map_location is not None:
+    if isinstance(map_location, str | torch.device):
         _move(strategy, torch.device(map_location))
     return strategy, content["exp_counter"]
-
-
-def _device_map(map_location: str | torch.device | None) -> dict[str, str] | None:
-    """As Avalanche reads a single device: whatever was on a GPU goes there."""
-    if map_location is None:
-        return None
-    target = str(torch.device(map_location))
-    gpus = ["cuda", *(f"cuda:{index}" for index in range(100))]
-    return {"cpu": "cpu"} | dict.fromkeys(gpus, target)
 
 
 def _move(strategy: Any, device: torch.device) -> None:
@@ -158,14 +151,15 @@ def _refuse_other(path: Path, saved: Any, strategy: Any) -> None:
                 f"{path} belongs to another run: {what} was {there} and is {here}. Build the "
                 "strategy as it was, or choose another path."
             )
-    parameters = dict(saved.model.named_parameters())
-    for name, parameter in strategy.model.named_parameters():
-        new = tuple(parameter.shape)
-        old = tuple(parameters[name].shape) if name in parameters else None
-        if old is None or not _may_grow_to(new, old, saved.model):
+    in_file, in_model = _shapes(saved.model), _shapes(strategy.model)
+    may_grow = grows_by_itself(saved.model)  # after it was built, which the one here just was
+    for name in in_model if may_grow else in_model | in_file:
+        new, old = in_model.get(name), in_file.get(name)
+        if new is None or old is None or not fits(new, old, may_grow):
             raise CheckpointError(
-                f"{path} belongs to another model: parameter '{name}' has shape {new} here, and "
-                f"{'is not in the file' if old is None else f'{old} in the file'}. Build the "
+                f"{path} belongs to another model: parameter '{name}' "
+                f"{'is not in the model' if new is None else f'has shape {new}'} here, and "
+                f"{'is not in the file' if old is None else f'has {old} in the file'}. Build the "
                 "model as it was, or choose another path."
             )
 
@@ -174,11 +168,8 @@ def _kinds(objects: list[Any]) -> str:
     return f"[{', '.join(type(one).__name__ for one in objects)}]"
 
 
-def _may_grow_to(new: tuple[int, ...], saved: tuple[int, ...], model: nn.Module) -> bool:
-    """Whether a parameter of a model just built may have had the saved shape later on."""
-    if not any(isinstance(module, DynamicModule) for module in model.modules()):
-        return new == saved
-    return len(new) == len(saved) and all(a <= b for a, b in zip(new, saved, strict=True))
+def _shapes(model: torch.nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 
 def _versions() -> dict[str, str]:

@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,6 +43,20 @@ def write_sealed(path: Path, about: dict[str, Any], write: Callable[[SealingWrit
         digest = file.hash.hexdigest().encode()
         file.seek(place)
         file.write(digest)
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is a file; an error if that cannot be found out.
+
+    :param path: the file.
+    """
+    try:
+        return path.exists()
+    except OSError as error:
+        raise CheckpointError(
+            f"{path} cannot be read: {error.strerror}. Get the right to enter its folder, or "
+            "choose another path."
+        ) from error
 
 
 def read_sealed(path: Path) -> tuple[dict[str, Any], memoryview]:
@@ -139,8 +154,7 @@ def replacing(path: Path) -> Iterator[SealingWriter]:
 
     :param path: where it goes; the folder is made if need be.
     """
-    prefix, suffix = f"{path.name}.", ".part"
-    unfinished = path.with_name(f"{prefix}{os.getpid()}-{secrets.token_hex(4)}{suffix}")
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -166,8 +180,10 @@ def replacing(path: Path) -> Iterator[SealingWriter]:
         ) from error
     # What killed processes left behind. Had another process been writing just now, it would be
     # told so when it wants to rename its file, and this one would still be whole.
+    # The whole name counts: "lr1.5" is another run than "lr1".
+    ours = re.compile(re.escape(path.name) + r"\.\d+-[0-9a-f]{8}\.part")
     for left_over in path.parent.iterdir():
-        if left_over.name.startswith(prefix) and left_over.name.endswith(suffix):
+        if ours.fullmatch(left_over.name):
             with contextlib.suppress(OSError):
                 left_over.unlink()
 
@@ -182,7 +198,11 @@ def _reason(error: OSError) -> str:
 
 
 def _what_is_left(path: Path) -> str:
-    return "What was there before is untouched." if path.exists() else "There was none before."
+    try:
+        before = path.exists()
+    except OSError:  # a folder that may not be entered does not tell
+        before = True
+    return "What was there before is untouched." if before else "There was none before."
 
 
 def _sync_folder(folder: Path) -> None:

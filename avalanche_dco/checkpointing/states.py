@@ -7,7 +7,8 @@ from pathlib import Path
 
 import torch
 
-from avalanche_dco.checkpointing.files import replacing
+from avalanche_dco.checkpointing.devices import existing_device
+from avalanche_dco.checkpointing.files import is_there, replacing
 from avalanche_dco.errors import CheckpointError
 from avalanche_dco.plugins.state import PluginState
 
@@ -36,8 +37,10 @@ def load_plugin_state(
     :param map_location: where to put the tensors, as in ``torch.load``.
     :param model: the model that is going to be trained, to be compared with the state at once.
     """
-    if not Path(path).exists():
+    if not is_there(Path(path)):
         raise CheckpointError(f"{path} does not exist; save_plugin_state writes such a file.")
+    if map_location is not None:
+        map_location = existing_device(map_location)
     try:
         state = torch.load(path, map_location=map_location, weights_only=True)
     except Exception as error:  # a changed byte can make torch.load fail in any way

@@ -141,5 +141,16 @@ def parse_lines(lines: bytes) -> pd.DataFrame:
 def write_parquet(frame: pd.DataFrame, path: Path) -> None:
     """Write the frame so that the file at ``path`` is whole at any moment."""
     unfinished = path.with_name(path.name + ".part")
-    frame.to_parquet(unfinished, engine="pyarrow", index=False)
-    os.replace(unfinished, path)
+    try:
+        frame.to_parquet(unfinished, engine="pyarrow", index=False)
+        os.replace(unfinished, path)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise OSError(
+            error.errno,
+            f"the Parquet file cannot be written ({reason}). All values are in the CSV file beside "
+            "it; make room, or leave parquet=True out",
+            str(path),
+        ) from error
+    finally:
+        unfinished.unlink(missing_ok=True)  # there is none once it has its name

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from avalanche.models import avalanche_forward
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
@@ -106,20 +105,34 @@ def _cause(strategy: SupervisedTemplate) -> str:
 def _refuse_other_precision(strategy: SupervisedTemplate) -> None:
     model, inputs = strategy.model, strategy.mb_x
     weights = {p.dtype for p in model.parameters() if not is_lazy(p) and p.is_floating_point()}
-    if not (isinstance(inputs, Tensor) and inputs.is_floating_point() and weights - {inputs.dtype}):
+    if not (isinstance(inputs, Tensor) and weights - {inputs.dtype}):
         return
-    # Rare enough to try it: the model may convert what it is given, or autocast may.
-    try:
-        with modes_kept(model), random_state_kept(), torch.no_grad():
-            model.eval()
-            avalanche_forward(model, inputs, strategy.mb_task_id)
-    except RuntimeError as error:
+    # Rare enough to try it: the model may convert what it is given (as an Embedding does with
+    # integers), or autocast may.
+    error = _failure(strategy, inputs)
+    # What fails in the precision of the weights, too, has another cause; training tells it.
+    if error and not all(_failure(strategy, inputs.to(dtype)) for dtype in weights):
         raise DataError(
             f"Experience {experience_number(strategy)}: the inputs are {inputs.dtype}, the weights "
             f"{', '.join(sorted(map(str, weights)))}, and torch does not mix them ({error}). "
             "Convert the inputs in the data set, for example with x.float(), or the model, with "
             "model.double()."
         ) from error
+
+
+def _failure(strategy: SupervisedTemplate, inputs: Tensor) -> RuntimeError | None:
+    """Why the model cannot take some inputs; nothing is changed by the attempt."""
+    model, batch = strategy.model, strategy.mbatch
+    try:
+        with modes_kept(model), random_state_kept(), torch.no_grad():
+            model.eval()
+            strategy.mbatch = [inputs, *batch[1:]]
+            strategy.forward()
+    except RuntimeError as error:
+        return error
+    finally:
+        strategy.mbatch = batch
+    return None
 
 
 def _refuse_labels(strategy: SupervisedTemplate, outputs: Any) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from avalanche_dco.errors import ModelError, StateError
+from avalanche_dco.model_state import fits, grows_by_itself
 from avalanche_dco.plugins.plain import Plain, checksum, moved, plain, tensors_in
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ class PluginState(ABC):
             )
 
     def _refuse_changed_model(self, parameters: dict[str, list[int]], model: nn.Module) -> None:
-        changes = _changes(parameters, model)
+        changes = _changes(parameters, model, may_grow=True)
         if changes:
             raise ModelError(
                 f"The model has changed since the last experience: {changes[0]}. What "
@@ -203,22 +204,23 @@ class PluginState(ABC):
 
 
 def _refuse_other_model(plugin: str, parameters: dict[str, list[int]], model: nn.Module) -> None:
-    changes = _changes(parameters, model)
+    changes = _changes(parameters, model, grows_by_itself(model))
     if changes:
         raise StateError(
-            f"The state of {plugin} belongs to another model: {changes[0]}. A parameter may have "
-            "grown since, nothing else; load the model's own state before you train."
+            f"The state of {plugin} belongs to another model: {changes[0]}. Build the model as it "
+            "was and load its own state before you train; only a model with Avalanche's dynamic "
+            "modules, such as IncrementalClassifier, may have grown since."
         )
 
 
-def _changes(parameters: dict[str, list[int]], model: nn.Module) -> list[str]:
-    """How a model differs from what it was, other than by growing."""
+def _changes(parameters: dict[str, list[int]], model: nn.Module, may_grow: bool) -> list[str]:
+    """How a model differs from what it was, other than by growing if it may."""
     here = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
-    return [
+    changed = [
         f"parameter '{name}' had shape {shape} and "
         + (f"has {here[name]} now" if name in here else f"is not among {list(here)}")
         for name, shape in parameters.items()
-        if len(here.get(name, [])) != len(shape)
-        or name not in here
-        or any(now < then for now, then in zip(here[name], shape, strict=True))
+        if name not in here or not fits(shape, here[name], may_grow)
     ]
+    added = [] if may_grow else [name for name in here if name not in parameters]
+    return changed + [f"parameter '{name}' was not among {list(parameters)}" for name in added]

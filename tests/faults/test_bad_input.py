@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from avalanche.benchmarks import benchmark_from_datasets
+from avalanche.benchmarks.utils import as_classification_dataset
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from avalanche_dco import DCOCompPlugin, DCOPlugin
 from avalanche_dco.errors import DataError, GradientError, ModelError, SettingError
@@ -26,6 +28,17 @@ def with_value(value: float) -> torch.Tensor:
     x = X.clone()
     x[5, 2] = value
     return x
+
+
+def without_task_labels(*inputs: torch.Tensor):
+    """A stream of plain classification data sets."""
+
+    def dataset(x):
+        samples = TensorDataset(x, Y)
+        samples.targets = Y.tolist()
+        return as_classification_dataset(samples)
+
+    return benchmark_from_datasets(train=[dataset(x) for x in inputs])
 
 
 def after_a_good_experience(method, x, y, model=None):
@@ -92,6 +105,7 @@ class TestEveryPlugin:
         ("x", "y", "message"),
         [
             (X.double(), Y, r"inputs are torch.float64, the weights torch.float32.*x.float\(\)"),
+            (X.byte(), Y, r"inputs are torch.uint8, the weights torch.float32.*x.float\(\)"),
             (X, Y.float(), r"labels are torch.float32.*y.long\(\)"),
             (X, Y.int(), r"labels are torch.int32.*y.long\(\)"),
         ],
@@ -99,6 +113,18 @@ class TestEveryPlugin:
     def test_wrong_dtypes(self, method, x, y, message):
         strategy, bad = after_a_good_experience(method, x, y)
         refused(strategy, bad, DataError, f"Experience 1: the {message}")
+
+    def test_a_benchmark_without_task_labels(self, method):
+        good, again, bad = without_task_labels(X, X + 1, X.double()).train_stream
+        assert not hasattr(good, "task_labels")
+        strategy = naive(small_mlp(), [PLUGINS[method]()])
+        strategy.train(good)
+        state = strategy.plugins[0].state_dict()
+        strategy.plugins[0] = PLUGINS[method]()
+        strategy.plugins[0].load_state_dict(state, strategy.model)
+        strategy.train(again)
+        assert strategy.plugins[0].state_dict()["clock"]["train_exp_counter"] == 2
+        refused(strategy, bad, DataError, "Experience 2: the inputs are torch.float64")
 
     def test_a_model_that_shrank(self, method):
         if method == "a-gem":
@@ -122,6 +148,24 @@ class TestEveryPlugin:
 class Converting(nn.Linear):
     def forward(self, x):
         return super().forward(x.float())
+
+
+@pytest.mark.parametrize("method", ["dco", "ewc"])
+def test_an_embedding_takes_integers(method):
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(24, 3))
+    tokens = torch.randint(10, X.shape)
+    strategy = naive(model, [PLUGINS[method]()])
+    before = weights_of(model)
+    for experience in stream([tokens, tokens + 0], [Y, Y]).train_stream:
+        strategy.train(experience)
+    assert not torch.equal(weights_of(model), before)
+
+
+def test_what_fails_in_any_precision_is_not_put_down_to_it():
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(20, 3))
+    strategy = naive(model, [PLUGINS["dco"]()])
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        strategy.train(stream([torch.randint(10, X.shape)], [Y]).train_stream[0])
 
 
 def test_a_model_may_convert_its_inputs():
