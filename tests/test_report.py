@@ -1,7 +1,6 @@
 """The report as a whole: what it says, that it needs nothing else, and that nothing breaks it."""
 
 import csv
-import json
 import re
 from html.parser import HTMLParser
 
@@ -12,7 +11,7 @@ from avalanche_dco.errors import SettingError
 from benchmarks.__main__ import main
 from benchmarks.report import write_report
 from benchmarks.report.paper_numbers import SWEEPS, TABLE_1
-from tests.run_folders import write_run
+from tests.run_folders import change_run, write_run
 
 SCRIPT = "<script>alert('k')</script>"
 VOID = {"meta", "img", "br", "link"}
@@ -287,8 +286,8 @@ def test_nothing_to_report(tmp_path, capsys):
 def test_only_unfinished_and_empty_runs(tmp_path):
     (tmp_path / "b-m-seed1-0123abcd").mkdir()
     folder = write_run(tmp_path, "naive", 1)
-    (folder / "errors.csv").unlink()
-    (folder / "outcome.json").write_text(json.dumps({}))
+    change_run(folder, "errors.csv", b"")
+    change_run(folder, "outcome.json", b"{}")
     html = write_report(tmp_path, tmp_path / "out")[0].read_text()
     page = Page(html)
     assert row(page, "naive") == ["naive", "1", "–", "–", "–"]
