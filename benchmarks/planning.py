@@ -14,6 +14,7 @@ from benchmarks.methods import DIRECTION_CONSTRAINED, Method, get_method
 from benchmarks.presets import PRESETS
 from benchmarks.tasks import Data, data_hashes, label, provide
 from benchmarks.training import Settings, Training, divided
+from benchmarks.values import check_values, construct
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,9 @@ class Plan:
         method = get_method(name)
         resolved = method.resolved(settings)
         if method.plugin is not None:
-            made = method.plugin(**resolved)  # complains about values now, not in a process
+            if name not in DIRECTION_CONSTRAINED:  # these check all of their values themselves
+                check_values(method, resolved)
+            made = construct(method, resolved)  # complains about values now, not in a process
             # A default that follows from other settings: as it is, so that a change is noticed.
             resolved |= {
                 setting: getattr(made, setting)
