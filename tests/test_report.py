@@ -3,6 +3,7 @@
 import csv
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -273,6 +274,22 @@ def test_command_prints_what_it_wrote(tmp_path, capsys):
         str(tmp_path / "new" / name) for name in ("report.html", "report.md", "results.csv")
     ]
     assert "1 task;" in (tmp_path / "new" / "report.html").read_text()
+
+
+def test_a_stale_figure_may_be_removed_by_another_process(tmp_path, monkeypatch):
+    write_run(tmp_path / "runs", "dco", 1, errors=np.array([[3.0]]))
+    stale = tmp_path / "out" / "report-figures" / "stale.svg"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("")
+    unlink = Path.unlink
+
+    def after_another(path, missing_ok=False):
+        unlink(path)
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", after_another)
+    write_report(tmp_path / "runs", tmp_path / "out")
+    assert not stale.exists()
 
 
 def test_nothing_to_report(tmp_path, capsys):
