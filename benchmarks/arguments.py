@@ -17,6 +17,8 @@ from benchmarks.records import surroundings
 from benchmarks.runners import Runner, available_cores, in_processes, threads_per_job
 from benchmarks.tasks import TASKS, Data
 
+_SEEDS = 2**32  # numpy's limit
+
 
 def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what to run, with which settings, and where."""
@@ -38,7 +40,7 @@ def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument(
         "--seeds",
-        type=int,
+        type=seed_number,
         nargs="+",
         default=[1],
         metavar="N",
@@ -160,6 +162,15 @@ def runner_and_circumstances(args: argparse.Namespace) -> tuple[Runner, Circumst
     circumstances = Circumstances(args.out.resolve(), threads, surroundings(threads))
     runner = in_processes(jobs) if args.runner == "processes" else in_ray(jobs, args.ray_address)
     return runner, circumstances
+
+
+def seed_number(text: str) -> int:
+    """A seed from the command line: what all generators of random numbers take."""
+    if not text.isdecimal() or int(text) >= _SEEDS:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no seed; it has to be a whole number from 0 to {_SEEDS - 1}"
+        )
+    return int(text)
 
 
 def _positive(text: str) -> int:

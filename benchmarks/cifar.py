@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from zipfile import BadZipFile
@@ -18,12 +19,19 @@ from benchmarks.tensors import tensor_benchmark, tensor_dataset
 
 NPZ_NAMES = ("x_train", "y_train", "x_test", "y_test")
 
+# What numpy raises for a file that is cut, changed, or no archive of arrays.
+_UNREADABLE = (
+    OSError, ValueError, BadZipFile, zlib.error, EOFError, TypeError, AttributeError,
+    NotImplementedError,
+)  # fmt: skip
+
 # Avalanche's own constants.
 _MEAN_AND_STD = {
     10: ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
     100: ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
 }
-_EXPERIENCES = {10: 5, 100: 10}
+EXPERIENCES = {10: 5, 100: 10}
+"""Number of experiences by number of classes."""
 
 
 def split_cifar(classes: int, root: Path | None) -> CLScenario:
@@ -37,7 +45,7 @@ def split_cifar(classes: int, root: Path | None) -> CLScenario:
         [transforms.ToTensor(), transforms.Normalize(*_MEAN_AND_STD[classes])]
     )
     return build(
-        _EXPERIENCES[classes],
+        EXPERIENCES[classes],
         return_task_id=True,
         fixed_class_order=list(range(classes)),
         train_transform=normalised,
@@ -52,16 +60,9 @@ def split_arrays(file: Path, like: int) -> CLScenario:
     :param file: an .npz file with x_train, y_train, x_test and y_test.
     :param like: 10 or 100: the CIFAR in whose place it is used.
     """
-    x_train, y_train, x_test, y_test = _read(file)
-    classes = int(max(y_train.max(), y_test.max())) + 1
-    experiences = _EXPERIENCES[like]
-    if classes % experiences or set(y_train.tolist()) != set(range(classes)):
-        raise SettingError(
-            f"--npz {file.name}: its training labels must be all of 0 to n - 1 with n a multiple "
-            f"of {experiences}, to make {experiences} experiences of as many classes each; the "
-            f"largest is {classes - 1} and there are {len(np.unique(y_train))} different ones."
-        )
-    width = classes // experiences
+    x_train, y_train, x_test, y_test = read_arrays(file, like)
+    experiences = EXPERIENCES[like]
+    width = (int(y_train.max()) + 1) // experiences
     mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in _MEAN_AND_STD[like])
 
     def parts(x: np.ndarray, y: np.ndarray) -> Sequence[AvalancheDataset]:
@@ -71,6 +72,25 @@ def split_arrays(file: Path, like: int) -> CLScenario:
         return [tensor_dataset(images[c], labels[c], task) for task, c in enumerate(chosen)]
 
     return tensor_benchmark(train=parts(x_train, y_train), test=parts(x_test, y_test))
+
+
+def read_arrays(file: Path, like: int) -> list[np.ndarray]:
+    """Images as N x 3 x 32 x 32 and labels of training, then of test; raises unless they fit.
+
+    :param file: an .npz file with x_train, y_train, x_test and y_test.
+    :param like: 10 or 100: the CIFAR in whose place it is used.
+    """
+    x_train, y_train, x_test, y_test = _read(file)
+    classes = int(max(y_train.max(), y_test.max())) + 1
+    experiences = EXPERIENCES[like]
+    found = np.unique(y_train)
+    if classes % experiences or not np.array_equal(found, np.arange(classes)):
+        raise SettingError(
+            f"--npz {file.name}: its training labels must be all of 0 to n - 1 with n a multiple "
+            f"of {experiences}, to make {experiences} experiences of as many classes each; the "
+            f"largest is {classes - 1} and there are {len(found)} different ones."
+        )
+    return [x_train, y_train, x_test, y_test]
 
 
 def _read(file: Path) -> list[np.ndarray]:
@@ -85,7 +105,7 @@ def _read(file: Path) -> list[np.ndarray]:
             if missing:
                 raise SettingError(f"--npz {file}: {missing} are not in it. {expected}")
             found = {name: arrays[name] for name in NPZ_NAMES}
-    except (OSError, ValueError, BadZipFile) as error:
+    except _UNREADABLE as error:
         raise SettingError(f"--npz {file} cannot be read: {error} {expected}") from error
     for part in ("train", "test"):
         x, y = found[f"x_{part}"], found[f"y_{part}"].reshape(-1)

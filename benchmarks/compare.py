@@ -27,7 +27,7 @@ import argparse
 from pathlib import Path
 
 from avalanche_dco.errors import SettingError
-from benchmarks.arguments import add_shared_arguments, wishes
+from benchmarks.arguments import add_shared_arguments, seed_number, wishes
 from benchmarks.planning import Plan
 from benchmarks.presets import Grid
 from benchmarks.session import Session
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     tuning.add_argument(
         "--tune-seeds",
-        type=int,
+        type=seed_number,
         nargs="+",
         metavar="N",
         help="seeds of the tuning; default: the first of --seeds",

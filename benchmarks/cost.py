@@ -74,6 +74,8 @@ def dco_gradients(settings: Mapping[str, Any], epochs: int, batches: int) -> int
 
 COUNTED_SETTINGS = ("push_epochs", "autoencoder_updates", "gradients_per_update")
 """DCO's settings that the number of its gradient evaluations depends on."""
+COUNTED_TRAINING = ("epochs", "batch_size")
+"""What it depends on of DCO's training."""
 
 
 class GradientBudget(SupervisedPlugin):

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from benchmarks.locking import exclusively
 from benchmarks.records import read_outcome, write_atomically, write_config, write_outcome
 
 _REPORT_EVERY = 0.5  # seconds
+_FIXED = ("python", "versions", "git_commit")  # what may not change while a run is under way
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class FolderCheckpoints:
         if not self._checkpoint.exists():
             return strategy, Progress()
         try:
-            progress = Progress(**json.loads(self._progress.read_text()))
+            progress = _progress_of(self._progress.read_text())
             strategy, count = maybe_load_checkpoint(strategy, self._checkpoint)
         except (CheckpointError, OSError, ValueError, TypeError) as error:
             warnings.warn(
@@ -69,13 +71,26 @@ class FolderCheckpoints:
 
     def save(self, strategy: SupervisedTemplate, progress: Progress) -> None:
         """Keep the state after a training."""
-        write_atomically(self._progress, json.dumps(asdict(progress)))
+        shown = asdict(progress)
+        write_atomically(self._progress, json.dumps({"progress": shown, "sha256": _digest(shown)}))
         save_checkpoint(strategy, self._checkpoint)
 
     def remove(self) -> None:
-        """Forget the state."""
-        for path in (self._checkpoint, self._progress):
+        """Forget the state, and what was being written when a process was killed."""
+        left = self._progress.parent.glob("*.partial")
+        for path in (self._checkpoint, self._progress, *left):
             path.unlink(missing_ok=True)
+
+
+def _progress_of(text: str) -> Progress:
+    content = json.loads(text)
+    if not isinstance(content, dict) or content.get("sha256") != _digest(content.get("progress")):
+        raise ValueError("progress.json is not as it was written")
+    return Progress(**content["progress"])
+
+
+def _digest(shown: Any) -> str:
+    return sha256(json.dumps(shown).encode()).hexdigest()
 
 
 def execute(
@@ -118,17 +133,15 @@ def _prepare(
     config = job.config | dict(circumstances.made_by) | {"threads": str(circumstances.threads)}
     path = folder / "config.json"
     if path.exists() and (folder / "checkpoint.pt").exists():
-        begun = json.loads(path.read_text())
-        changed = [
-            name for name in ("python", "versions", "git_commit") if begun[name] != config[name]
-        ]
-        if not changed:
-            return int(begun["threads"])
-        warnings.warn(
-            f"{folder.name} was interrupted and has been begun with other {' and '.join(changed)}; "
-            "it begins anew.",
-            stacklevel=2,
-        )
+        try:
+            begun = json.loads(path.read_text())
+            changed = [name for name in _FIXED if begun[name] != config[name]]
+            if not changed:
+                return int(begun["threads"])
+            reason = f"has been begun with other {' and '.join(changed)}"
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = f"its config.json cannot be read ({type(error).__name__}: {error})"
+        warnings.warn(f"{folder.name} was interrupted and {reason}; it begins anew.", stacklevel=2)
     checkpoints.remove()
     write_config(folder, config)
     return circumstances.threads

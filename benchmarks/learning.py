@@ -191,7 +191,9 @@ def _expected_gradients(job: Job, stream: CLScenario) -> list[int]:
     counted = job.training.matched_to
     if counted is None and job.method in DIRECTION_CONSTRAINED:
         counted = job.settings
-    epochs, batch_size = job.training.epochs, job.training.batch_size
+    trained = {"epochs": job.training.epochs, "batch_size": job.training.batch_size}
+    trained |= {name: n for name, n in (job.training.matched_to or {}).items() if name in trained}
+    epochs, batch_size = trained["epochs"], trained["batch_size"]
     batches = [-(-len(experience.dataset) // batch_size) for experience in stream.train_stream]
     expected = [
         epochs * count if counted is None else dco_gradients(counted, epochs, count)

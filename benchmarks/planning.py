@@ -8,12 +8,13 @@ from itertools import product
 from typing import Any
 
 from avalanche_dco.errors import SettingError
-from benchmarks.cost import COUNTED_SETTINGS
+from benchmarks.cost import COUNTED_SETTINGS, COUNTED_TRAINING
 from benchmarks.jobs import Job, Split
 from benchmarks.methods import DIRECTION_CONSTRAINED, Method, get_method
 from benchmarks.presets import PRESETS
 from benchmarks.tasks import Data, data_hashes, label, provide
 from benchmarks.training import Settings, Training, divided
+from benchmarks.values import check_values, construct
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,9 @@ class Plan:
         method = get_method(name)
         resolved = method.resolved(settings)
         if method.plugin is not None:
-            made = method.plugin(**resolved)  # complains about values now, not in a process
+            if name not in DIRECTION_CONSTRAINED:  # these check all of their values themselves
+                check_values(method, resolved)
+            made = construct(method, resolved)  # complains about values now, not in a process
             # A default that follows from other settings: as it is, so that a change is noticed.
             resolved |= {
                 setting: getattr(made, setting)
@@ -145,7 +148,7 @@ class Plan:
             }
         training = self._preset.training.changed(training_changes)
         if self.wishes.match_compute and name not in DIRECTION_CONSTRAINED:
-            training = replace(training, matched_to=self._counted_settings())
+            training = replace(training, matched_to=self._counted_settings(training))
         return training, resolved
 
     def _settings_so_far(self, method: str) -> dict[str, Any]:
@@ -162,20 +165,26 @@ class Plan:
         for_all = {wish.name: wish.value for wish in wishes if wish.method is None}
         return for_all | {wish.name: wish.value for wish in wishes if wish.method == method}
 
-    def _counted_settings(self) -> dict[str, int]:
-        settings = get_method("dco").resolved(divided(self._settings_of_dco())[1])
+    def _counted_settings(self, training: Training) -> dict[str, int]:
+        """What DCO's gradient evaluations depend on; of its training, what is not the baseline's.
+
+        :param training: the baseline's.
+        """
+        changes, own = divided(self._settings_so_far("dco"))
+        known = get_method("dco").arguments
+        settings = get_method("dco").resolved({n: own[n] for n in own if n in known})
+        trained = self._preset.training.changed(changes)
         if settings["autoencoder_tolerance"] is not None:
             raise SettingError(
                 "--match-compute has to know in advance how many gradients DCO evaluates, but with "
                 f"autoencoder_tolerance={settings['autoencoder_tolerance']} it stops when it has "
                 "learned enough. Leave autoencoder_tolerance out."
             )
-        return {name: settings[name] for name in COUNTED_SETTINGS}
-
-    def _settings_of_dco(self) -> dict[str, Any]:
-        known = get_method("dco").arguments
-        so_far = self._settings_so_far("dco")
-        return {name: value for name, value in so_far.items() if name in known}
+        return {name: settings[name] for name in COUNTED_SETTINGS} | {
+            name: getattr(trained, name)
+            for name in COUNTED_TRAINING
+            if getattr(trained, name) != getattr(training, name)
+        }
 
     def _check_names(self) -> None:
         for option, wishes in (
@@ -215,6 +224,13 @@ class Plan:
                 )
 
     def _check_grid(self, wish: Assignment, methods: Sequence[str]) -> None:
+        counted = (*COUNTED_SETTINGS, *COUNTED_TRAINING)
+        if self.wishes.match_compute and wish.method in (None, "dco") and wish.name in counted:
+            raise SettingError(
+                f"--grid {wish.name} with --match-compute: baselines get the gradient evaluations "
+                f"of one DCO, and these depend on {wish.name}. Give DCO one value, with --set or "
+                "--training; a grid for one baseline is written METHOD.NAME=V1,V2."
+            )
         having = [get_method(name) for name in methods]
         if wish.name in Training.names() or any(_has(method, wish.name) for method in having):
             return

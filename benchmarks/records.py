@@ -21,11 +21,24 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from avalanche_dco.errors import DCOError
 from benchmarks.learning import Outcome
 
 _PACKAGES = ("avalanche-lib", "torch", "torchvision", "numpy", "pandas")
 _REPOSITORY = Path(__file__).resolve().parent.parent
 _CONFIG, _ERRORS, _OUTCOME = FILES = ("config.json", "errors.csv", "outcome.json")
+
+
+class DamagedRunError(DCOError):
+    """A finished run's files are not as they were written.
+
+    :param folder: the run's folder.
+    :param reason: what is wrong with it.
+    """
+
+    def __init__(self, folder: Path, reason: str):
+        super().__init__(f"{folder}: {reason}")
+        self.reason = reason
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
@@ -59,8 +72,7 @@ def seal(folder: Path, summary: Mapping[str, Any]) -> None:
     :param folder: the run's folder, all other files in it.
     :param summary: what to write.
     """
-    sealed = {**summary, "checksum": _checksum(folder, summary)}
-    write_atomically(folder / _OUTCOME, json.dumps(sealed, indent=2) + "\n")
+    write_atomically(folder / _OUTCOME, _sealed(folder, summary))
 
 
 def read_outcome(folder: Path) -> dict[str, Any] | None:
@@ -68,19 +80,30 @@ def read_outcome(folder: Path) -> dict[str, Any] | None:
 
     A folder whose files are not as they were written counts as unfinished, with a warning.
     """
-    path = folder / _OUTCOME
-    if not path.exists():
+    if not (folder / _OUTCOME).exists():
         return None
     try:
-        summary = json.loads(path.read_text())
-        checksum = summary.pop("checksum")
-        if checksum == _checksum(folder, summary):
-            return summary
-        reason = "its files are not as they were written"
-    except (ValueError, KeyError, AttributeError, TypeError, OSError) as error:
-        reason = f"its files cannot be read ({type(error).__name__}: {error})"
-    warnings.warn(f"{folder}: {reason}; the run is made again.", stacklevel=2)
+        return checked_outcome(folder)
+    except DamagedRunError as error:
+        warnings.warn(f"{error}; the run is made again.", stacklevel=2)
     return None
+
+
+def checked_outcome(folder: Path) -> dict[str, Any]:
+    """What :func:`write_outcome` summed up there; raises unless every byte is as it was written.
+
+    :param folder: a finished run's folder.
+    """
+    try:
+        text = (folder / _OUTCOME).read_bytes().decode()  # line ends as they are
+        summary = json.loads(text)
+        del summary["checksum"]
+        if text == _sealed(folder, summary):
+            return summary
+    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
+        reason = f"its files cannot be read ({type(error).__name__}: {error})"
+        raise DamagedRunError(folder, reason) from error
+    raise DamagedRunError(folder, "its files are not as they were written")
 
 
 def read_files(folder: Path) -> dict[str, str]:
@@ -121,19 +144,24 @@ def write_atomically(path: Path, text: str) -> None:
     :param path: the file.
     :param text: what it shall hold.
     """
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")  # others may write it as well
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
-def _checksum(folder: Path, summary: Mapping[str, Any]) -> str:
+def _sealed(folder: Path, summary: Mapping[str, Any]) -> str:
+    """The text of ``outcome.json``."""
     digest = sha256(json.dumps(summary, sort_keys=True).encode())
     for name in (_CONFIG, _ERRORS):
         digest.update((folder / name).read_bytes())
-    return digest.hexdigest()
+    return json.dumps({**summary, "checksum": digest.hexdigest()}, indent=2) + "\n"
 
 
 def _rounded(value: Any) -> Any:

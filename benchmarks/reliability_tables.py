@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
 
 import pandas as pd
+
+from avalanche_dco.errors import DCOError
 
 _SHOWN = (2, 10, 25, 50, 75, 100)
 
@@ -14,7 +18,7 @@ def faults(results: Path) -> list[dict[str, str]]:
 
     :param results: folder with the results.
     """
-    counted = pd.read_csv(results / "reliability" / "faults.csv")
+    counted = _read(results / "reliability" / "faults.csv")
     counts = ["tried", "lost", "wrong"]
     rows = [
         {"fault": str(row["fault"])} | {name: str(row[name]) for name in counts}
@@ -31,7 +35,7 @@ def long_stream(results: Path) -> list[dict[str, str]]:
     """
     rows = []
     for method, title in (("dco-comp", "DCO-COMP"), ("dco", "DCO")):
-        measured = pd.read_csv(results / "reliability" / f"long-stream-{method}.csv")
+        measured = _read(results / "reliability" / f"long-stream-{method}.csv")
         # Means of ten experiences: single ones vary with whatever else the machine does. The
         # first has no penalty yet.
         with_penalty = measured["step_ms"].where(measured["experiences"] > 1)
@@ -54,3 +58,16 @@ def long_stream(results: Path) -> list[dict[str, str]]:
                 }
             )
     return rows
+
+
+def _read(path: Path) -> pd.DataFrame:
+    """A file of measurements; raises if a line of it was cut, which pandas would fill with NaN."""
+    text = path.read_text(encoding="utf-8")
+    lines = list(csv.reader(io.StringIO(text)))
+    bad = [n for n, line in enumerate(lines, 1) if len(line) != len(lines[0]) or "" in line]
+    if bad or len(lines) < 2 or not text.endswith("\n"):
+        where = (
+            f"line {bad[0]} has not as many values as the first" if bad else "its end is missing"
+        )
+        raise DCOError(f"{path} is damaged: {where}. Restore it, or measure again.")
+    return pd.read_csv(io.StringIO(text))

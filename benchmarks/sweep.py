@@ -55,8 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Choose, and write down what was chosen."""
     plan = Plan(wishes(args))
-    session = Session(args)
     grids = {method: plan.grid(method) for method in plan.wishes.methods}
+    if not any(grids.values()):
+        raise SettingError(
+            f"there is nothing to choose: {', '.join(grids)} has no grid; give --grid NAME=V1,V2."
+        )
+    session = Session(args)
     choices = choose(plan, grids, args.seeds, session)
     path = args.chosen or args.out / "chosen.json"
     write_choices(path, plan, args.seeds, choices)

@@ -26,8 +26,9 @@ from typing import Any
 
 import pandas as pd
 
-from avalanche_dco.errors import SettingError
+from avalanche_dco.errors import DCOError, SettingError
 from benchmarks import reliability_tables
+from benchmarks.records import checked_outcome
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
 _RESULTS = _REPOSITORY / "benchmarks" / "results"
@@ -76,7 +77,14 @@ def make_table(what: list[str], results: Path = _RESULTS) -> str:
 
 
 def _read(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    return [_read_json(path) for path in sorted(folder.glob("*.json"))]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise DCOError(f"{path} cannot be read ({error}); restore it, or measure again.") from error
 
 
 def _errors(results: Path, names: list[str]) -> Rows:
@@ -104,10 +112,11 @@ def _settings(results: Path, names: list[str]) -> Rows:
     folder, benchmark, *settings = names
     runs = []
     for path in (results / folder).glob("*/outcome.json"):
+        outcome = checked_outcome(path.parent)
         config = json.loads((path.parent / "config.json").read_text())
         if config["benchmark"] == benchmark:
             chosen = {name: config["settings"][name] for name in settings}
-            runs.append(chosen | json.loads(path.read_text()))
+            runs.append(chosen | outcome)
     return [
         dict(zip(settings, map(str, values), strict=True))
         | {"seeds": str(len(group))}
@@ -117,6 +126,7 @@ def _settings(results: Path, names: list[str]) -> Rows:
 
 
 def _run_of(path: Path) -> dict[str, Any]:
+    outcome = checked_outcome(path.parent)
     config = json.loads((path.parent / "config.json").read_text())
     settings = ", ".join(f"{k}={v}" for k, v in config["settings"].items() if k in _SHOWN)
     return {
@@ -124,7 +134,7 @@ def _run_of(path: Path) -> dict[str, Any]:
         "lr": config["training"]["lr"],
         "weight_decay": config["training"]["weight_decay"],
         "settings": settings,
-        **json.loads(path.read_text()),
+        **outcome,
     }
 
 

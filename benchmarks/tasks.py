@@ -19,7 +19,7 @@ from torch import nn
 from avalanche_dco.errors import SettingError
 from avalanche_dco.models import MLP, ConvNet, TaskMasked, mlp_100, mlp_256
 from benchmarks import digits
-from benchmarks.cifar import split_arrays, split_cifar
+from benchmarks.cifar import EXPERIENCES, read_arrays, split_arrays, split_cifar
 from benchmarks.mnist import two_domains
 
 
@@ -44,14 +44,19 @@ class Task:
     :param network: makes the network for a number of classes.
     :param files: what the data folder must hold, by the function of Avalanche that downloads it;
         empty for embedded data.
-    :param takes_npz: whether arrays may come in place of its data.
+    :param arrays_like: the CIFAR (10 or 100) in whose place arrays may come; None if none may.
     """
 
     summary: str
     build: Callable[[int, Data], CLScenario]
     network: Callable[[int], nn.Module]
     files: tuple[DataSet, ...] = ()
-    takes_npz: bool = False
+    arrays_like: int | None = None
+
+    @property
+    def takes_npz(self) -> bool:
+        """Whether arrays may come in place of its data."""
+        return self.arrays_like is not None
 
 
 @dataclass(frozen=True)
@@ -131,14 +136,14 @@ TASKS: dict[str, Task] = {
         partial(_split_cifar, classes=10),
         _masked(ConvNet),
         (_CIFAR10,),
-        takes_npz=True,
+        arrays_like=10,
     ),
     "split-cifar100": Task(
         "ten tasks of ten classes; the paper's",
         partial(_split_cifar, classes=100),
         _masked(ConvNet),
         (_CIFAR100,),
-        takes_npz=True,
+        arrays_like=100,
     ),
     "mnist-fashion": Task(
         "MNIST, then Fashion-MNIST; the paper's",
@@ -179,7 +184,8 @@ def provide(name: str, data: Data) -> None:
     :param data: where it should be.
     """
     if data.npz is not None:
-        if not TASKS[name].takes_npz:
+        like = TASKS[name].arrays_like
+        if like is None:
             able = [other for other, task in TASKS.items() if task.takes_npz]
             raise SettingError(f"--npz is for {' and '.join(able)}, not for {name}.")
         if not data.npz.is_file():
@@ -187,6 +193,7 @@ def provide(name: str, data: Data) -> None:
                 f"--npz {data.npz}: there is no such file. Expected an .npz with x_train, y_train, "
                 "x_test and y_test."
             )
+        read_arrays(data.npz, like)
         return
     missing = missing_files(name, data.root)
     if not missing:
@@ -227,13 +234,16 @@ def data_hashes(name: str, data: Data) -> dict[str, str]:
 def label(name: str, data: Data, hashes: dict[str, str]) -> str:
     """What results are called: the benchmark, or the file that took its data's place.
 
+    The number of experiences tells apart the benchmarks that one file can be split for.
+
     :param name: name of the benchmark.
     :param data: where the data is.
     :param hashes: what :func:`data_hashes` found.
     """
-    if data.npz is None:
+    like = TASKS[name].arrays_like
+    if data.npz is None or like is None:
         return name
-    return f"split-{data.npz.name}-{hashes[data.npz.name][:8]}"
+    return f"split{EXPERIENCES[like]}-{data.npz.name}-{hashes[data.npz.name][:8]}"
 
 
 def _digest(path: Path) -> str:

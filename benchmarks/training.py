@@ -22,7 +22,8 @@ class Training:
     :param weight_decay: SGD's weight decay.
     :param later_lr_factor: factor on the learning rate from the second experience on.
     :param matched_to: settings of the DCO whose number of gradient evaluations ends the training
-        of each experience instead of ``epochs``; None for ``epochs``.
+        of each experience instead of ``epochs``, and its epochs and batch size where they are
+        others; None for ``epochs``.
     """
 
     epochs: int

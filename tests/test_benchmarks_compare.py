@@ -90,6 +90,13 @@ def test_sweep_prints_and_writes_what_it_chose(tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("_in_this_process", "_bare_preset")
+def test_a_sweep_of_nothing_is_refused(tmp_path, capsys):
+    arguments = ["sweep", "--benchmark", "split-digits", "--methods", "cumulative"]
+    assert main([*arguments, "--out", str(tmp_path)]) == 2
+    assert "cumulative has no grid; give --grid NAME=V1,V2" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_error_in_one_run_does_not_lose_the_others(tmp_path, capsys):
     flags = ["--set", "ewc.ewc_lambda=1e9", "--out", str(tmp_path)]
     command = ["compare", *QUICK, "--methods", "ewc", "naive", *flags]

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from avalanche_dco.errors import SettingError
-from benchmarks.cost import count_gradients, gradient_evaluations
+from benchmarks.cost import COUNTED_SETTINGS, count_gradients, gradient_evaluations
 from benchmarks.execution import execute
 from benchmarks.methods import METHODS
-from benchmarks.planning import Assignment
+from benchmarks.planning import Assignment, Plan, Wishes
 from tests.benchmark_runs import TINY, circumstances, quick_job
 
 WEIGHTS = 64 * 100 + 2 * 100 * 100 + 100 * 10
@@ -74,6 +74,39 @@ def test_matched_baselines_evaluate_as_many_gradients_as_dco(tmp_path, monkeypat
     assert matched["gradient_evaluations"] == dco["gradient_evaluations"] == 110
 
 
+def test_the_budget_is_of_dco_s_own_epochs_and_batches(tmp_path):
+    trained = [Assignment("dco", "epochs", 2), Assignment("naive", "batch_size", 64)]
+    tiny = [Assignment("dco", name, value) for name, value in TINY.items()]
+    plan = Plan(
+        Wishes(
+            "split-digits", ["naive", "dco"], training=[Assignment(None, "epochs", 1), *trained],
+            settings=tiny, match_compute=True,
+        )
+    )  # fmt: skip
+    dco, naive = (
+        execute(plan.job(method, 1), circumstances(tmp_path), lambda *_: None)
+        for method in ("dco", "naive")
+    )
+    per_experience = [2 * BATCHES + BATCHES + 2 * 2] * 5
+    assert dco["gradient_evaluations_by_experience"] == per_experience
+    assert naive["gradient_evaluations_by_experience"] == per_experience
+
+
+def test_epochs_in_common_are_not_stored_twice():
+    matched = quick_job("naive", match_compute=True).training.matched_to
+    assert matched is not None
+    assert matched.keys() == set(COUNTED_SETTINGS)
+
+
+@pytest.mark.parametrize("name", ["epochs", "batch_size", *COUNTED_SETTINGS])
+@pytest.mark.parametrize("method", [None, "dco"])
+def test_several_budgets_cannot_be_matched(name, method):
+    grids = [Assignment(method, name, [1, 2])]
+    wishes = Wishes("split-digits", ["naive", "dco"], grids=grids, match_compute=True)
+    with pytest.raises(SettingError, match=f"--grid {name} with --match-compute"):
+        Plan(wishes)
+
+
 def test_compute_that_is_not_known_in_advance_cannot_be_matched():
     with pytest.raises(SettingError, match=r"autoencoder_tolerance=0\.1"):
         quick_job(
@@ -99,8 +132,6 @@ def test_every_method_says_what_it_keeps():
 
 def test_the_learning_rate_of_later_experiences_is_the_training_s(tmp_path):
     """With next to none from the second experience on, nothing is learned or forgotten any more."""
-    from benchmarks.planning import Plan, Wishes  # noqa: PLC0415
-
     training = {"epochs": 3, "lr": 0.01, "later_lr_factor": 1e-9}
     wishes = [Assignment(None, name, value) for name, value in training.items()]
     job = Plan(Wishes("split-digits", ["naive"], training=wishes)).job("naive", 1)

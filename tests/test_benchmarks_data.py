@@ -15,6 +15,7 @@ from benchmarks.cifar import NPZ_NAMES, split_arrays
 from benchmarks.digits import permuted_digits, split_digits
 from benchmarks.execution import execute
 from benchmarks.planning import Assignment, Plan, Wishes
+from benchmarks.sweep import read_choices, write_choices
 from benchmarks.tasks import TASKS, Data, DataSet, classes_of, data_hashes, missing_files, provide
 from benchmarks.validation import held_out
 from tests.benchmark_runs import circumstances
@@ -84,6 +85,35 @@ def test_an_npz_that_is_none_says_so(tmp_path: Path) -> None:
         provide("split-cifar10", Data(npz=tmp_path / "none.npz"))
 
 
+@pytest.mark.parametrize("content", [b"", b"no arrays", "npy", "cut", "too few classes"])
+def test_an_npz_that_does_not_fit_is_refused_before_anything_runs(tmp_path, content) -> None:
+    path = tmp_path / "bad.npz"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content == "npy":
+        with path.open("wb") as file:
+            np.save(file, np.zeros(3))
+    else:
+        np.savez(path, **arrays(9 if content == "too few classes" else 10))
+        if content == "cut":
+            path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(SettingError, match=r"--npz .*bad\.npz"):
+        Plan(Wishes("split-cifar10", ["naive"], data=Data(npz=path)))
+
+
+def test_two_benchmarks_on_one_npz_share_no_run_and_no_choice(npz: Path, tmp_path: Path) -> None:
+    five, ten = (
+        Plan(Wishes(name, ["naive"], data=Data(npz=npz)))
+        for name in ("split-cifar10", "split-cifar100")
+    )
+    assert five.benchmark.startswith("split5-own arrays.npz-")
+    assert five.job("naive", 1).folder_name != ten.job("naive", 1).folder_name
+    write_choices(tmp_path / "chosen.json", five, [1], {})
+    assert read_choices(tmp_path / "chosen.json", five.benchmark) == {}
+    with pytest.raises(SettingError, match="was chosen on split5-own"):
+        read_choices(tmp_path / "chosen.json", ten.benchmark)
+
+
 def test_results_on_an_npz_are_called_by_the_file(npz: Path, tmp_path: Path) -> None:
     wishes = Wishes(
         "split-cifar100", ["naive"], data=Data(npz=npz), training=[Assignment(None, "epochs", 1)]
@@ -91,7 +121,7 @@ def test_results_on_an_npz_are_called_by_the_file(npz: Path, tmp_path: Path) -> 
     plan = Plan(wishes)
     job = plan.job("naive", 1)
     digest = data_hashes("split-cifar100", Data(npz=npz))["own arrays.npz"]
-    assert job.benchmark == f"split-own arrays.npz-{digest[:8]}"
+    assert job.benchmark == f"split10-own arrays.npz-{digest[:8]}"
     assert job.config["npz"] == {"name": "own arrays.npz", "sha256": digest}
     assert job.config["protocol"] == "split-cifar100"
     shown = execute(job, circumstances(tmp_path), lambda done, total: None)  # ten experiences
@@ -157,7 +187,7 @@ def test_data_that_cannot_be_downloaded_are_named(tmp_path: Path, monkeypatch) -
     task = TASKS["split-cifar100"]
     files = DataSet(task.files[0].folder, task.files[0].names, offline)
     monkeypatch.setitem(TASKS, "split-cifar100", type(task)(
-        task.summary, task.build, task.network, (files,), takes_npz=True))  # fmt: skip
+        task.summary, task.build, task.network, (files,), arrays_like=100))  # fmt: skip
     expected = rf"could not be downloaded \(no network\).*{tmp_path}.*cifar-100-python/train.*--npz"
     with pytest.raises(SettingError, match=expected):
         provide("split-cifar100", Data(tmp_path))

@@ -1,14 +1,17 @@
 """Folders of runs: named by what determines them, believed only if they are as written."""
 
 import json
+import os
 from dataclasses import replace
+from random import Random
 
 import pytest
 
 from benchmarks.execution import execute
 from benchmarks.jobs import Job
 from benchmarks.planning import Assignment
-from benchmarks.records import read_files, read_outcome, write_files
+from benchmarks.records import FILES, read_files, read_outcome, write_atomically, write_files
+from benchmarks.report.reading import read_runs
 from benchmarks.training import Training
 from tests.benchmark_runs import circumstances, quick_job
 
@@ -89,6 +92,61 @@ def test_a_damaged_run_is_made_again_with_the_same_numbers(finished, tmp_path):
         again = execute(job, circumstances(tmp_path), lambda done, total: None)
     assert (copy / "errors.csv").read_text() == errors
     assert again["average"] == shown["average"]
+
+
+def damaged(content: bytes, random: Random) -> bytes:
+    """One byte changed, or the end cut off."""
+    place = random.randrange(len(content))
+    if random.random() < 0.5:
+        return content[:place]
+    return (
+        content[:place] + bytes([content[place] ^ random.randrange(1, 256)]) + content[place + 1 :]
+    )
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_whatever_byte_is_changed_or_cut_the_run_is_not_believed(finished, tmp_path, name):
+    _, folder, _ = finished
+    copy = tmp_path / folder.name
+    write_files(copy, read_files(folder))
+    assert len(read_runs(tmp_path).runs) == 1
+    whole, random = (copy / name).read_bytes(), Random(name)
+    cases = [
+        whole[:-1],
+        whole.replace(b"\n", b"\r\n"),
+        b"",
+        *(damaged(whole, random) for _ in range(40)),
+    ]
+    for content in cases:
+        (copy / name).write_bytes(content)
+        with pytest.warns(UserWarning, match="made again"):
+            assert read_outcome(copy) is None, content
+        found = read_runs(tmp_path)
+        assert found.runs == [], content
+        ((where, why),) = found.problems
+        assert where.startswith(folder.name)
+        assert "not counted" in why
+
+
+def test_two_processes_may_write_one_file(tmp_path, monkeypatch):
+    """The second writes all of it while the first is about to put its own in place."""
+    path, fsync = tmp_path / "chosen.json", os.fsync
+
+    def meanwhile(handle):
+        monkeypatch.setattr(os, "fsync", fsync)
+        monkeypatch.setattr(os, "getpid", lambda: 1)
+        write_atomically(path, "second")
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    write_atomically(path, "first")
+    assert path.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path):
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(tmp_path / "config.json", "\ud800")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_config_has_the_file_that_took_the_data_s_place(finished):

@@ -100,7 +100,9 @@ def test_an_interrupted_run_goes_on_from_its_last_experience(tmp_path, monkeypat
     assert not (folder / "checkpoint.pt").exists()
 
 
-@pytest.mark.parametrize("damage", ["checkpoint", "progress", "commit"])
+@pytest.mark.parametrize(
+    "damage", ["checkpoint", "progress", "changed progress", "cut config", "no config", "commit"]
+)
 def test_a_state_that_cannot_be_trusted_is_not_used(tmp_path, monkeypatch, damage):
     job, where = quick_job("naive"), circumstances(tmp_path)
     folder = tmp_path / job.folder_name
@@ -117,6 +119,15 @@ def test_a_state_that_cannot_be_trusted_is_not_used(tmp_path, monkeypatch, damag
         (folder / "checkpoint.pt").write_bytes(content[: len(content) // 2])
     elif damage == "progress":
         (folder / "progress.json").unlink()
+    elif damage == "changed progress":
+        content = json.loads((folder / "progress.json").read_text())
+        content["progress"]["errors"][0][0] = 77.7
+        (folder / "progress.json").write_text(json.dumps(content))
+    elif damage == "cut config":
+        content = (folder / "config.json").read_bytes()
+        (folder / "config.json").write_bytes(content[: len(content) // 2])
+    elif damage == "no config":
+        (folder / "config.json").write_text("[]")
     else:
         config = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps(config | {"git_commit": "another"}))

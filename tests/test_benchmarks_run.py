@@ -92,6 +92,19 @@ def test_a_setting_may_be_for_one_of_several_methods(tmp_path):
     assert configs["naive"]["training"]["lr"] == 0.003
 
 
+BAD_VALUES = [
+    ("ewc", ["--set", "ewc_lambda=abc"], r"ewc_lambda='abc' must be a number"),
+    ("ewc", ["--set", "ewc_lambda=-5"], r"ewc_lambda=-5 must be a number at least 0"),
+    ("ewc", ["--set", "ewc_lambda=1", "--set", "mode=foo"], r"does not take.*mode='foo'"),
+    ("ewc", ["--set", "ewc_lambda=1", "--set", "half=abc"], r"half='abc' must be True or False"),
+    ("si", ["--set", "si_lambda=abc"], r"si_lambda='abc' must be a number"),
+    ("lwf", ["--set", "alpha=abc"], r"alpha='abc' must be a number"),
+    ("mas", ["--set", "lambda_reg=abc"], r"lambda_reg='abc' must be a number"),
+    ("a-gem", ["--set", "sample_size=-3"], r"sample_size=-3 must be a whole number"),
+    ("ewc", ["--grid", "ewc_lambda=1,abc"], r"ewc_lambda='abc' must be a number"),
+]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -139,6 +152,10 @@ def test_a_setting_may_be_for_one_of_several_methods(tmp_path):
             ["--benchmark", "split-digits", "--methods", "naive", "--npz", "x.npz"],
             r"--npz is for split-cifar10 and split-cifar100, not for split-digits",
         ),
+        *(
+            (["--benchmark", "split-digits", "--methods", method, *settings], message)
+            for method, settings, message in BAD_VALUES
+        ),
         (
             ["--benchmark", "split-digits", "--methods", "naive", "--ray-address", "auto"],
             r"--ray-address goes with --runner ray",
@@ -168,6 +185,9 @@ def test_settings_of_all_methods_are_checked_before_the_first_runs(tmp_path, cap
         (["--set", "dcoo.k=1"], "there is no method 'dcoo'"),
         (["--grid", "k=1,,2"], "empty value"),
         (["--jobs", "0"], "whole number of at least 1"),
+        (["--seeds", "-1"], "'-1' is no seed"),
+        (["--seeds", "1", "4294967296"], "a whole number from 0 to 4294967295"),
+        (["--seeds", "one"], "'one' is no seed"),
     ],
 )
 def test_what_cannot_be_read_is_refused(tmp_path, capsys, arguments, message):

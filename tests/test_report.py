@@ -1,9 +1,9 @@
 """The report as a whole: what it says, that it needs nothing else, and that nothing breaks it."""
 
 import csv
-import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from avalanche_dco.errors import SettingError
 from benchmarks.__main__ import main
 from benchmarks.report import write_report
 from benchmarks.report.paper_numbers import SWEEPS, TABLE_1
-from tests.run_folders import write_run
+from tests.run_folders import change_run, write_run
 
 SCRIPT = "<script>alert('k')</script>"
 VOID = {"meta", "img", "br", "link"}
@@ -276,6 +276,22 @@ def test_command_prints_what_it_wrote(tmp_path, capsys):
     assert "1 task;" in (tmp_path / "new" / "report.html").read_text()
 
 
+def test_a_stale_figure_may_be_removed_by_another_process(tmp_path, monkeypatch):
+    write_run(tmp_path / "runs", "dco", 1, errors=np.array([[3.0]]))
+    stale = tmp_path / "out" / "report-figures" / "stale.svg"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("")
+    unlink = Path.unlink
+
+    def after_another(path, missing_ok=False):
+        unlink(path)
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", after_another)
+    write_report(tmp_path / "runs", tmp_path / "out")
+    assert not stale.exists()
+
+
 def test_nothing_to_report(tmp_path, capsys):
     with pytest.raises(SettingError, match="is not a folder"):
         write_report(tmp_path / "absent", tmp_path)
@@ -287,8 +303,8 @@ def test_nothing_to_report(tmp_path, capsys):
 def test_only_unfinished_and_empty_runs(tmp_path):
     (tmp_path / "b-m-seed1-0123abcd").mkdir()
     folder = write_run(tmp_path, "naive", 1)
-    (folder / "errors.csv").unlink()
-    (folder / "outcome.json").write_text(json.dumps({}))
+    change_run(folder, "errors.csv", b"")
+    change_run(folder, "outcome.json", b"{}")
     html = write_report(tmp_path, tmp_path / "out")[0].read_text()
     page = Page(html)
     assert row(page, "naive") == ["naive", "1", "–", "–", "–"]

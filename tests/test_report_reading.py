@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.report.reading import read_runs
-from tests.run_folders import write_run
+from tests.run_folders import change_run, write_run
 
 KEPT = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
 
@@ -53,7 +53,7 @@ def test_training_once_on_all_tasks(tmp_path):
     assert read_runs(tmp_path).runs[0].trained_once
     # Named by the last task it has seen, it is still one training.
     text = (folder / "errors.csv").read_text()
-    (folder / "errors.csv").write_text(text.replace("\n0,", "\n2,"))
+    change_run(folder, "errors.csv", text.replace("\n0,", "\n2,").encode())
     (run,) = read_runs(tmp_path).runs
     np.testing.assert_array_equal(run.matrix, [[1, 2, 3]])
     assert run.trained_once
@@ -94,6 +94,13 @@ def test_other_folders_are_left_alone(tmp_path):
         ),
         ("outcome.json", "", "unreadable, run not counted"),
         ("outcome.json", '{"average": "low"}', "'average' is 'low', which is no number"),
+        ("outcome.json", '{"average": 1' + 400 * "0" + "}", "too large"),
+        ("outcome.json", 100_000 * "[", "recursion"),
+        (
+            "config.json",
+            '{"benchmark": "b\\ud800", "method": "m", "seed": 1}',
+            "surrogates not allowed",
+        ),
     ],
 )
 def test_unreadable_run_is_named_and_not_counted(tmp_path, name, content, reason):
@@ -119,7 +126,7 @@ def test_unreadable_run_is_named_and_not_counted(tmp_path, name, content, reason
 )
 def test_run_without_readable_matrix_counts_but_has_no_figures(tmp_path, content, reason):
     folder = write_run(tmp_path, "dco", 1)
-    (folder / "errors.csv").write_bytes(content)
+    change_run(folder, "errors.csv", content)
     found = read_runs(tmp_path)
     assert found.runs[0].outcome["average"] == 8.0
     assert found.runs[0].matrix is None
@@ -127,6 +134,27 @@ def test_run_without_readable_matrix_counts_but_has_no_figures(tmp_path, content
     assert where == f"{folder.name}/errors.csv"
     assert "not in figures" in why
     assert reason in why
+
+
+@pytest.mark.parametrize(
+    ("name", "was", "becomes"),
+    [
+        ("outcome.json", '"gradient_evaluations": 3456', '"gradient_evaluations": 7'),
+        ("outcome.json", '"checksum"', '"sum"'),
+        ("config.json", '"lr": 0.1', '"lr": 9.9'),
+        ("errors.csv", "0,1,50.0000", "0,1,51.0000"),
+    ],
+)
+def test_a_run_whose_files_were_changed_is_not_counted(tmp_path, name, was, becomes):
+    folder = write_run(tmp_path, "dco", 1)
+    text = (folder / name).read_text()
+    assert was in text
+    (folder / name).write_text(text.replace(was, becomes))
+    found = read_runs(tmp_path)
+    assert found.runs == []
+    ((where, why),) = found.problems
+    assert where == folder.name
+    assert why.startswith("not counted: its files")
 
 
 def test_missing_files_are_named(tmp_path):
@@ -149,6 +177,7 @@ def test_outcome_that_contradicts_the_matrix_is_not_counted(tmp_path):
 def test_values_that_are_absent_or_no_numbers(tmp_path):
     folder = write_run(tmp_path, "dco", 1, outcome={"fwi": None, "seconds": None})
     outcome = json.loads((folder / "outcome.json").read_text())
-    (folder / "outcome.json").write_text(json.dumps(outcome | {"bwt": math.nan, "average": None}))
+    changed = json.dumps(outcome | {"bwt": math.nan, "average": None})
+    change_run(folder, "outcome.json", changed.encode())
     (run,) = read_runs(tmp_path).runs
     assert all(math.isnan(run.outcome[key]) for key in ("average", "fwi", "bwt", "seconds"))

@@ -2,9 +2,10 @@ import json
 
 import pytest
 
-from avalanche_dco.errors import SettingError
+from avalanche_dco.errors import DCOError, SettingError
 from benchmarks import tables
 from benchmarks.__main__ import main
+from benchmarks.records import seal
 
 
 def test_all_tables_agree_with_the_results(capsys):
@@ -25,8 +26,9 @@ def results(tmp_path):
             "settings": {"k": 5, "theta": 0.2},
         }
         outcome = {"average": average, "fwi": 1.0, "bwt": 1.0, "memory_bytes": 2e6}
+        (folder / "errors.csv").write_text("after_experience,experience,error_percent\n")
         (folder / "config.json").write_text(json.dumps(config))
-        (folder / "outcome.json").write_text(json.dumps(outcome | {"peak_megabytes": 10.0}))
+        seal(folder, outcome | {"peak_megabytes": 10.0})
     return tmp_path
 
 
@@ -44,6 +46,47 @@ def test_runs_are_told_apart_by_the_settings_asked_for(results):
         "| --- | --- | --- | --- | --- |",
         "| 0.2 | 2 | 2.50 ± 0.71 | 1.00 ± 0.00 | 1.00 ± 0.00 |",
     ]
+
+
+@pytest.mark.parametrize("what", [["errors", "b"], ["settings", "b", "b", "theta"]])
+@pytest.mark.parametrize(
+    ("name", "was", "becomes"),
+    [
+        ("outcome.json", '"fwi"', ""),
+        ("outcome.json", '"average": 2.0', '"average": 1.0'),
+        ("config.json", '"k": 5', '"k": 6'),
+    ],
+)
+def test_a_table_of_changed_runs_is_refused(results, what, name, was, becomes):
+    path = results / "b" / "run1" / name
+    path.write_text(path.read_text().replace(was, becomes))
+    with pytest.raises(DCOError, match="run1: its files"):
+        tables.make_table(what, results)
+
+
+def test_a_cut_measurement_is_refused(tmp_path):
+    (tmp_path / "core_speed").mkdir()
+    (tmp_path / "core_speed" / "threads1.json").write_text('{"threads": ')
+    with pytest.raises(DCOError, match=r"threads1\.json cannot be read"):
+        tables.make_table(["core-speed"], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fault,tried,lost,wrong\none,3,0,0\ntwo,4,0\n", "line 3 has not"),
+        ("fault,tried,lost,wrong\none,3,0,\n", "line 2 has not"),
+        ("fault,tried,lost,wrong\none,3,0,0,0\n", "line 2 has not"),
+        ("fault,tried,lost,wrong\none,3,0,1", "its end is missing"),
+        ("fault,tried,lost,wrong\n", "its end is missing"),
+        ("", "its end is missing"),
+    ],
+)
+def test_a_cut_line_of_measurements_is_refused(tmp_path, text, message):
+    (tmp_path / "reliability").mkdir()
+    (tmp_path / "reliability" / "faults.csv").write_text(text)
+    with pytest.raises(DCOError, match=rf"faults\.csv is damaged: {message}"):
+        tables.make_table(["faults"], tmp_path)
 
 
 def test_unknown_table_is_refused():

@@ -6,7 +6,8 @@ Examples:
 
 report.html is one file that needs nothing else; report.md has its figures in report-figures/
 beside it; results.csv has one line per finished run. Runs are found anywhere below --runs.
-Unfinished runs and unreadable files are named in the report and not counted.
+Unfinished runs, unreadable files and runs whose files were changed are named in the report and not
+counted.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def write_report(runs_folder: Path, out: Path) -> list[Path]:
     for path, text in (pictures | files).items():
         write_atomically(path, text)
     for stale in set((out / FIGURES).glob("*.svg")) - pictures.keys():
-        stale.unlink()
+        stale.unlink(missing_ok=True)  # another process may write the same report
     return list(files)
 
 

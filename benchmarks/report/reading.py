@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from avalanche_dco.metrics import average_error, bwt_error, fwi_error
+from benchmarks.records import DamagedRunError, checked_outcome
 
 ERRORS = ("average", "fwi", "bwt")
 COSTS = ("gradient_evaluations", "seconds", "memory_bytes", "peak_megabytes")
@@ -120,13 +121,18 @@ def _read_run(folder: Path, name: str, found: Found) -> None:
         return
     try:
         config = _checked_config(_read_json(folder / "config.json"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         found.problems.append((f"{name}/config.json", f"unreadable, run not counted: {error}"))
         return
     try:
         outcome = _numbers(_read_json(folder / "outcome.json"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, OverflowError, RecursionError) as error:
         found.problems.append((f"{name}/outcome.json", f"unreadable, run not counted: {error}"))
+        return
+    try:
+        checked_outcome(folder)
+    except DamagedRunError as error:
+        found.problems.append((name, f"not counted: {error.reason}"))
         return
     matrix = None
     try:
@@ -154,6 +160,7 @@ def _checked_config(config: dict[str, Any]) -> dict[str, Any]:
     for key in ("training", "settings"):
         if not isinstance(config.get(key, {}), dict):
             raise ValueError(f"'{key}' is no JSON object")
+    json.dumps(config, ensure_ascii=False).encode()  # raises for what no file can hold
     return config
 
 
