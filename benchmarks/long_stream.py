@@ -115,8 +115,7 @@ def measure(method: str, experiences: int, k: int, seed: int) -> list[dict[str, 
         rows.append(
             {
                 "experiences": number,
-                # The fastest tenth: the others were disturbed by whatever else the machine does.
-                "step_ms": f"{1e3 * statistics.quantiles(times.seconds, n=10)[0]:.4f}",
+                "step_ms": f"{1e3 * statistics.median(times.seconds):.4f}",
                 "experience_seconds": f"{time.process_time() - start:.3f}",
                 "plugin_bytes": plugin.memory_bytes,
                 "process_bytes": _resident_bytes(),
