@@ -35,8 +35,9 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
         compressed; ``k // 8`` by default. More are worse: what they add is compressed away.
     :param compression_updates: number of updates of the compression.
     :param compression_lr: learning rate of its Adam.
-    :param compression_start: where a compression starts: from the columns that are there
-        (``"previous"``) or from small random numbers (``"noise"``).
+    :param compression_start: where a compression starts: from the columns that are there, with
+        the shared ones staying shared (``"previous"``) or the longest becoming shared
+        (``"longest"``), or from small random numbers (``"noise"``).
     :param settings: all other arguments of :class:`avalanche_dco.DCOPlugin`.
     """
 
