@@ -17,11 +17,15 @@ is ever held. The loss is homogeneous in G, so that the paper's normalisation of
 ``G / sqrt(||G||^2 / m)``, is one scalar applied at the end. With it and the paper's factor
 ``rho / m``, the loss is ``rho`` times the relative reconstruction error
 ``||AE(G) - G||^2 / ||G||^2``.
+
+How much of the gradients lies along each direction, the *shares* ``||w_i^T G||^2 / ||G||^2``, is
+known on the way: DCO-COMP compresses by it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -43,6 +47,8 @@ class DirectionAutoencoder:
     def __init__(self, directions: Directions, *, lr: float = 1e-2, rho: float = 100.0):
         self.directions = directions
         self.rho = rho
+        self.shares: Tensor | None = None
+        """Shares of the gradients along each direction; None before the first update."""
         self._layers = [_Layer(name, directions) for name in directions.factors]
         self._optimizer = torch.optim.Adam(
             [tensor for layer in self._layers for tensor in (layer.U, layer.V)], lr=lr
@@ -102,6 +108,7 @@ class DirectionAutoencoder:
         if energy == 0:
             self._start_batch()
             return 0.0
+        self._follow_shares(C.square().sum(1) / energy)
         SC = self._S @ C
         error = 1 - (2 * (C * C).sum() - (C * SC).sum()) / energy
         if not torch.isfinite(error):
@@ -116,6 +123,10 @@ class DirectionAutoencoder:
         self._optimizer.step()
         self._start_batch()
         return float(error)
+
+    def _follow_shares(self, of_batch: Tensor) -> None:
+        """A running mean: one batch alone says little, and early directions are others."""
+        self.shares = of_batch if self.shares is None else self.shares.lerp(of_batch, 0.1)
 
     def release(self) -> None:
         """Drop the gradients: the directions alone are kept."""
@@ -190,6 +201,19 @@ def has_stopped_improving(errors: list[float], tolerance: float, window: int) ->
     return sum(before) - sum(now) <= tolerance * sum(before)
 
 
+@dataclass
+class Fit:
+    """How directions were fitted.
+
+    :param errors: the relative reconstruction error of each update.
+    :param shares: the k shares ``||w_i^T G||^2 / ||G||^2`` of the last gradients along each
+        direction, a running mean over about ten updates; zeros if all gradients were zero.
+    """
+
+    errors: list[float]
+    shares: Tensor
+
+
 def fit_directions(
     directions: Directions,
     gradients: Iterator[Weights],
@@ -201,7 +225,7 @@ def fit_directions(
     tolerance: float | None = None,
     window: int = 20,
     on_update: Callable[[float], None] | None = None,
-) -> list[float]:
+) -> Fit:
     """Train ``directions`` in place on a stream of gradients.
 
     :param directions: where to start from, and where the result is.
@@ -214,7 +238,7 @@ def fit_directions(
         of updates to the next; None to make all updates.
     :param window: updates per window.
     :param on_update: called with the relative reconstruction error of each update.
-    :return: the relative reconstruction error of each update.
+    :return: the relative reconstruction error of each update, and the shares of the directions.
     """
     autoencoder = DirectionAutoencoder(directions, lr=lr, rho=rho)
     errors: list[float] = []
@@ -227,4 +251,5 @@ def fit_directions(
         if tolerance is not None and has_stopped_improving(errors, tolerance, window):
             break
     autoencoder.release()
-    return errors
+    shares = autoencoder.shares
+    return Fit(errors, directions.zeros(directions.k) if shares is None else shares)

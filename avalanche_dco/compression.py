@@ -8,6 +8,20 @@ them are fitted together to the directions :math:`W^j` that the tasks had before
         = \sum_j ||W^j||^2 - 2 ||C_j||^2 + tr(C_j^T S_j C_j),
         \quad C_j = B_j^T W^j, \quad S_j = B_j^T B_j.
 
+**Weights.** As it stands, this loss counts a direction by its length. What should survive is what
+the task's gradients lie along, and lengths say little about that: after training, an autoencoder's
+directions are about equally long, whether much of the gradients lies along them or next to nothing.
+So each direction is weighted by the share of its task's gradients along it,
+:math:`s_p = ||w_p^T G||^2 / ||G||^2`, and every task counts alike:
+
+.. math:: L = \frac{1}{i} \sum_j \sum_p q_p || B_j B_j^T w_p^j - w_p^j ||^2,
+        \quad q_p = s_p \Big/ \sum_p s_p ||w_p^j||^2.
+
+One share per column is kept, of a shared column the mean over tasks. After a compression they are
+those of gradients :math:`\sum_p c_p w_p` with uncorrelated codes,
+:math:`s'_i = \sum_p s_p (b_i^T w_p)^2`. Without shares, all directions have the same weight: the
+paper's loss, relative to :math:`\sum_j ||W^j||^2`.
+
 With all columns side by side, B = (shared, own_1, ..., own_i), every C_j and S_j is a block of
 ``B^T W`` or ``B^T B``, and these are sums over parameters of products of small matrices
 (:meth:`Directions.cross`). Neither the gradients nor anything of size k x d is needed. The products
@@ -23,81 +37,56 @@ did not ask to keep.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from avalanche_dco.compressed_tasks import CompressedTasks
 from avalanche_dco.directions import Directions, Weights
-from avalanche_dco.penalty import Penalty
 
-Start = Literal["previous", "longest", "noise"]
+Start = Literal["previous", "largest", "noise"]
+Loss = Literal["gradients", "directions"]
 
 
 @dataclass
-class CompressedTasks:
-    """The directions of n tasks in k columns.
+class OldTasks:
+    """What a compression is fitted to: the directions of all tasks as they were.
 
-    :param directions: columns (shared | own_1 | ... | own_n).
-    :param shared: number of shared columns.
-    :param own: number of own columns per task.
-    :param targets: n x (shared + own), row j the codes of x_j* under task j's directions.
+    :param directions: all columns side by side.
+    :param columns: for each task, the numbers of its columns.
+    :param shares: one per column; None if all count alike.
     """
 
     directions: Directions
-    shared: int
-    own: int
-    targets: Tensor
-
-    @property
-    def tasks(self) -> int:
-        """Number of tasks, n."""
-        return len(self.targets)
-
-    def columns(self, task: int) -> Tensor:
-        """Numbers of the columns that belong to a task: the shared ones and its own."""
-        first = self.shared + task * self.own
-        device = self.targets.device
-        return torch.cat(
-            [
-                torch.arange(self.shared, device=device),
-                torch.arange(first, first + self.own, device=device),
-            ]
-        )
-
-    @property
-    def nbytes(self) -> int:
-        """Memory held between tasks."""
-        return self.directions.nbytes + self.targets.nbytes
-
-    def state(self) -> dict[str, Any]:
-        """Tensors, numbers and strings from which :meth:`from_state` makes the same tasks."""
-        return {
-            "directions": self.directions.state(),
-            "shared": self.shared,
-            "own": self.own,
-            "targets": self.targets,
-        }
+    columns: list[Tensor]
+    shares: Tensor | None
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> CompressedTasks:
-        """The tasks that :meth:`state` was taken of."""
-        return cls(**{**state, "directions": Directions.from_state(state["directions"])})
+    def of(
+        cls, previous: CompressedTasks | None, new: Directions, shares: Tensor | None
+    ) -> OldTasks:
+        """The tasks so far and a new one."""
+        if previous is None:
+            device = next(iter(new.factors.values())).U.device
+            return cls(new, [torch.arange(new.k, device=device)], shares)
+        directions = previous.directions.cat(new)
+        columns = [previous.columns(j) for j in range(previous.tasks)]
+        of_new = torch.arange(directions.k - new.k, directions.k, device=columns[0].device)
+        if previous.shares is None or shares is None:
+            return cls(directions, [*columns, of_new], None)
+        return cls(directions, [*columns, of_new], torch.cat([previous.shares, shares]))
 
-    def penalty(self) -> Penalty:
-        """sum_j ||B_j^T (x - x_j*)||^2, every column in it once."""
-        shared, own = self.targets.split([self.shared, self.own], dim=1)
-        mean = shared.mean(0)
-        weights = self.targets.new_ones(self.directions.k)
-        weights[: self.shared] = self.tasks
-        return Penalty(
-            self.directions,
-            torch.cat([mean, own.reshape(-1)]),
-            weights,
-            (shared - mean).square().sum().item(),
-        )
+    def weights(self) -> list[Tensor]:
+        """For each task, the weights q_p of its columns in the loss, which then starts at 1."""
+        lengths = self.directions.gram().diagonal()
+        if self.shares is None:
+            energy = sum(lengths[columns].sum() for columns in self.columns)
+            return [torch.ones_like(lengths[columns]) / energy for columns in self.columns]
+        shares = [self.shares[columns] for columns in self.columns]
+        energies = [(s * lengths[c]).sum() for s, c in zip(shares, self.columns, strict=True)]
+        return [s / (len(shares) * e) for s, e in zip(shares, energies, strict=True)]
 
 
 def compress(
@@ -106,6 +95,7 @@ def compress(
     x_star: Weights,
     *,
     k: int,
+    shares: Tensor | None = None,
     updates: int = 50,
     lr: float = 2e-2,
     rho: float = 100.0,
@@ -117,70 +107,65 @@ def compress(
     :param new: the new task's directions, any number of them.
     :param x_star: the new task's weights x_i*, where the model is now.
     :param k: number of columns to be held afterwards, for all tasks together.
+    :param shares: the shares of the new task's gradients along each of its directions; None for
+        the paper's loss, in which all directions count alike.
     :param updates: number of updates of Adam.
     :param lr: its learning rate.
     :param rho: factor on the loss, which is the relative reconstruction error.
-    :param start: where to start from. Of a task's own columns the longest stay its own; shared are
-        those that were (``"previous"``), or the longest of these and of all columns that have to
-        go (``"longest"``). ``"noise"`` starts from small random numbers instead.
+    :param start: where to start from. Of a task's own columns those with the largest part in the
+        loss stay its own; shared are those that were (``"previous"``), or those with the largest
+        part among these and all columns that have to go (``"largest"``). ``"noise"`` starts from
+        small random numbers instead.
     :return: all tasks, and the relative reconstruction error before each update.
     """
     tasks = 1 if previous is None else previous.tasks + 1
-    old = new if previous is None else previous.directions.cat(new)
-    of_task = [] if previous is None else [previous.columns(j) for j in range(tasks - 1)]
-    codes = old.encode(x_star)
-    of_task.append(torch.arange(old.k - new.k, old.k, device=codes.device))
-
+    old = OldTasks.of(previous, new, shares)
     shared, own = k // 2, k // (2 * tasks)
     if start == "noise":
         compressed = Directions.random(
-            {name: x_star[name] for name in old.factors}, shared + tasks * own
+            {name: x_star[name] for name in old.directions.factors}, shared + tasks * own
         )
     else:
         compressed = _kept(
             old,
-            of_task,
             shared,
             own,
             old_shared=0 if previous is None else previous.shared,
             keep_shared=start == "previous",
         )
-    held = CompressedTasks(compressed, shared, own, codes.new_zeros(tasks, shared + own))
-    errors = _fit(held, old, of_task, updates=updates, lr=lr, rho=rho)
-    held.targets = _targets(held, old, of_task, previous, x_star)
+    held = CompressedTasks(compressed, shared, own, compressed.zeros((tasks, shared + own)))
+    errors = _fit(held, old, updates=updates, lr=lr, rho=rho)
+    held.targets = _targets(held, old, previous, x_star)
+    held.shares = _shares(held, old)
     return held, errors
 
 
 def _kept(
-    old: Directions,
-    of_task: list[Tensor],
-    shared: int,
-    own: int,
-    *,
-    old_shared: int,
-    keep_shared: bool,
+    old: OldTasks, shared: int, own: int, *, old_shared: int, keep_shared: bool
 ) -> Directions:
-    """The old columns to start from: of a task's own ones the longest stay its own.
+    """The old columns to start from: of a task's own ones those with the largest part in the loss.
 
-    :param keep_shared: whether the shared columns are those shared before; otherwise the longest
-        of these and of all that has to go are shared.
+    :param keep_shared: whether the shared columns are those shared before; otherwise those with
+        the largest part among these and all that have to go are shared.
     """
-    lengths = old.gram().diagonal()
+    parts = old.directions.gram().diagonal()
+    if old.shares is not None:
+        parts = parts * old.shares
 
-    def longest(columns: Tensor, n: int) -> Tensor:
-        return columns[lengths[columns].argsort(descending=True)[:n]]
+    def largest(columns: Tensor, n: int) -> Tensor:
+        return columns[parts[columns].argsort(descending=True)[:n]]
 
-    *of_previous, of_new = of_task
-    owns = [longest(columns[old_shared:], own) for columns in of_previous]
-    owns.append(longest(of_new, own))
+    *of_previous, of_new = old.columns
+    owns = [largest(columns[old_shared:], own) for columns in of_previous]
+    owns.append(largest(of_new, own))
     if of_previous and keep_shared:
         common = of_previous[0][:old_shared]
     else:  # the first task shares what its own columns leave over
-        everything = torch.arange(old.k, device=lengths.device)
-        common = longest(everything[~torch.isin(everything, torch.cat(owns))], shared)
-    together = _padded(old, common, shared)
+        everything = torch.arange(old.directions.k, device=parts.device)
+        common = largest(everything[~torch.isin(everything, torch.cat(owns))], shared)
+    together = _padded(old.directions, common, shared)
     for columns in owns:
-        together = together.cat(_padded(old, columns, own))
+        together = together.cat(_padded(old.directions, columns, own))
     return together
 
 
@@ -197,22 +182,16 @@ def _padded(old: Directions, columns: Tensor, n: int) -> Directions:
 
 
 def _fit(
-    held: CompressedTasks,
-    old: Directions,
-    of_task: list[Tensor],
-    *,
-    updates: int,
-    lr: float,
-    rho: float,
+    held: CompressedTasks, old: OldTasks, *, updates: int, lr: float, rho: float
 ) -> list[float]:
-    """Minimise Eq. (dco_comp1) over the shared and all own columns together."""
+    """Minimise the loss over the shared and all own columns together."""
     factors = held.directions.factors
     tensors = [tensor.requires_grad_() for f in factors.values() for tensor in (f.U, f.V)]
     optimizer = torch.optim.Adam(tensors, lr=lr)
-    energy = sum(old.gram().diagonal()[columns].sum() for columns in of_task)
+    weights = old.weights()
     errors = []
     for _ in range(updates):
-        error = 1 + lost_energy(held, old, of_task) / energy
+        error = 1 + lost_energy(held, old, weights)
         optimizer.zero_grad()
         (rho * error).backward()
         optimizer.step()
@@ -222,30 +201,45 @@ def _fit(
     return errors
 
 
-def lost_energy(held: CompressedTasks, old: Directions, of_task: list[Tensor]) -> Tensor:
-    """sum_j tr(C_j^T S_j C_j) - 2 ||C_j||^2, the loss up to the constant sum_j ||W^j||^2."""
-    S, BW = held.directions.gram(), held.directions.cross(old)
+def lost_energy(held: CompressedTasks, old: OldTasks, weights: list[Tensor]) -> Tensor:
+    """sum_j tr(Q_j (C_j^T S_j C_j - 2 C_j^T C_j)), the loss up to sum_j tr(Q_j W_j^T W_j).
+
+    :param weights: for each task, the diagonal of Q_j.
+    """
+    S, BW = held.directions.gram(), held.directions.cross(old.directions)
     loss = S.new_zeros(())
-    for task, columns in enumerate(of_task):
+    for task, (columns, weight) in enumerate(zip(old.columns, weights, strict=True)):
         mine = held.columns(task)
         C = BW[mine[:, None], columns]
-        loss = loss + ((S[mine[:, None], mine] @ C - 2 * C) * C).sum()
+        loss = loss + ((S[mine[:, None], mine] @ C - 2 * C) * C * weight).sum()
     return loss
 
 
 @torch.no_grad()
+def _shares(held: CompressedTasks, old: OldTasks) -> Tensor | None:
+    """s'_i = sum_p s_p (b_i^T w_p)^2, of shared columns the mean over tasks."""
+    if old.shares is None:
+        return None
+    squares = held.directions.cross(old.directions).square()
+    of_tasks = torch.stack(
+        [
+            squares[held.columns(task)[:, None], columns] @ old.shares[columns]
+            for task, columns in enumerate(old.columns)
+        ]
+    )
+    shared, own = of_tasks.split([held.shared, held.own], dim=1)
+    return torch.cat([shared.mean(0), own.reshape(-1)])
+
+
+@torch.no_grad()
 def _targets(
-    held: CompressedTasks,
-    old: Directions,
-    of_task: list[Tensor],
-    previous: CompressedTasks | None,
-    x_star: Weights,
+    held: CompressedTasks, old: OldTasks, previous: CompressedTasks | None, x_star: Weights
 ) -> Tensor:
     """Codes of x_j* under the new directions, from those under the old ones."""
-    here_new, here_old = held.directions.encode(x_star), old.encode(x_star)
-    BW, S = held.directions.cross(old), old.gram()
+    here_new, here_old = held.directions.encode(x_star), old.directions.encode(x_star)
+    BW, S = held.directions.cross(old.directions), old.directions.gram()
     rows = []
-    for task, columns in enumerate(of_task):
+    for task, columns in enumerate(old.columns):
         mine = held.columns(task)
         target = here_new[mine]
         if task < held.tasks - 1:

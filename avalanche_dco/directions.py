@@ -184,7 +184,8 @@ class Directions:
         """Memory the factors take."""
         return sum(f.U.nbytes + f.V.nbytes for f in self.factors.values())
 
-    def _zeros(self, size: int | tuple[int, int]) -> Tensor:
+    def zeros(self, size: int | tuple[int, int]) -> Tensor:
+        """Zeros of the directions' precision, on their device."""
         some = next(iter(self.factors.values())).U
         return torch.zeros(size, dtype=some.dtype, device=some.device)
 
@@ -196,7 +197,7 @@ class Directions:
         :param x: one tensor per parameter that has a part in the directions.
         :return: the k codes.
         """
-        z = self._zeros(self.k)
+        z = self.zeros(self.k)
         for name, f in self.factors.items():
             projected = f.matrix(x[name]) @ f.V  # r x width
             z[f.columns] += projected.mul_(f.U).sum(0)
@@ -217,7 +218,7 @@ class Directions:
 
     def cross(self, other: Directions) -> Tensor:
         """W^T W' = sum_l (U_l^T U'_l) * (V_l^T V'_l), k x k', differentiable in the factors."""
-        products = self._zeros((self.k, other.k))
+        products = self.zeros((self.k, other.k))
         for name, a in self.factors.items():  # in this order always: sums depend on it
             if name in other.factors:
                 b = other.factors[name]

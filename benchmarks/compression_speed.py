@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from avalanche_dco.compression import CompressedTasks, compress
+from avalanche_dco.compressed_tasks import CompressedTasks
+from avalanche_dco.compression import compress
 from avalanche_dco.directions import Directions, Weights
 from avalanche_dco.models import mlp_256
 from avalanche_dco.penalty import Penalty

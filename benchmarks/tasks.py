@@ -8,6 +8,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
+import torch
 from avalanche.benchmarks import CLScenario
 from avalanche.benchmarks.classic import PermutedMNIST, SplitMNIST
 from avalanche.benchmarks.datasets.external_datasets import cifar as cifar_files
@@ -107,6 +108,11 @@ def _digits_network(classes: int) -> MLP:
     return MLP(digits.INPUT_SIZE, hidden_size=100, num_classes=classes)
 
 
+def _conv_net(classes: int) -> nn.Module:
+    # Channels last: the same numbers up to rounding, and a step takes a quarter less on a CPU.
+    return ConvNet(classes).to(memory_format=torch.channels_last)
+
+
 def _masked(network: Callable[[int], nn.Module]) -> Callable[[int], nn.Module]:
     return lambda classes: TaskMasked(network(classes), classes)
 
@@ -134,14 +140,14 @@ TASKS: dict[str, Task] = {
     "split-cifar10": Task(
         "five tasks of two classes; not in the paper, takes CIFAR-100's settings",
         partial(_split_cifar, classes=10),
-        _masked(ConvNet),
+        _masked(_conv_net),
         (_CIFAR10,),
         arrays_like=10,
     ),
     "split-cifar100": Task(
         "ten tasks of ten classes; the paper's",
         partial(_split_cifar, classes=100),
-        _masked(ConvNet),
+        _masked(_conv_net),
         (_CIFAR100,),
         arrays_like=100,
     ),

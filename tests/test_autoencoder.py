@@ -117,10 +117,36 @@ def test_fit_finds_the_subspace_the_gradients_lie_in():
             yield {name: a * basis[0][name] + b * basis[1][name] for name in shape}
 
     d = Directions.random(weights(shape, 9), 24)
-    errors = fit_directions(d, gradients(), updates=400, gradients_per_update=8, lr=0.02)
+    errors = fit_directions(d, gradients(), updates=400, gradients_per_update=8, lr=0.02).errors
     assert len(errors) == 400
     assert errors[0] > 0.9
     assert errors[-1] < 0.02
+
+
+@given(shapes, seeds)
+def test_shares_are_those_of_the_gradients_along_each_direction(shape, seed):
+    d = directions(shape, 3, seed)
+    W = explicit_matrix(copy(d))
+    gradients = [weights(shape, seed + j) for j in range(1, 5)]
+    fit = fit_directions(d, iter(gradients), updates=1, gradients_per_update=4)
+    G = torch.stack([flat(g) for g in gradients], dim=1)
+    expected = (W.T @ G).square().sum(1) / G.square().sum()
+    torch.testing.assert_close(fit.shares, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_shares_follow_the_last_gradients():
+    d = directions({"w": (3, 4)}, 2, 0)
+    autoencoder = DirectionAutoencoder(d, lr=1e-9)  # directions that stay where they are
+    W = explicit_matrix(copy(d))
+
+    def share_of(seed):
+        gradient = weights({"w": (3, 4)}, seed)
+        autoencoder.observe(gradient)
+        autoencoder.update()
+        return (W.T @ flat(gradient)).square() / flat(gradient).square().sum()
+
+    first, second = share_of(1), share_of(2)
+    torch.testing.assert_close(autoencoder.shares, 0.9 * first + 0.1 * second, rtol=1e-5, atol=0)
 
 
 def test_gradients_are_taken_one_at_a_time_and_not_kept():
@@ -142,8 +168,9 @@ def test_zero_gradients_are_reconstructed_exactly_and_change_nothing():
     d = directions({"w": (3, 4)}, 2, 0)
     before = copy(d)
     zero = {"w": torch.zeros(3, 4, dtype=torch.float64)}
-    errors = fit_directions(d, itertools.repeat(zero), updates=3, gradients_per_update=2)
-    assert errors == [0.0, 0.0, 0.0]
+    fit = fit_directions(d, itertools.repeat(zero), updates=3, gradients_per_update=2)
+    assert fit.errors == [0.0, 0.0, 0.0]
+    assert fit.shares.tolist() == [0.0, 0.0]
     assert torch.equal(d.factors["w"].U, before.factors["w"].U)
 
 
@@ -165,8 +192,8 @@ def test_stops_when_the_error_has_stopped_improving():
     run = {"updates": 500, "gradients_per_update": 1, "lr": 0.05}
     with_tolerance = fit_directions(
         directions(shape, 2, 0), itertools.repeat(gradient), tolerance=0.05, window=10, **run
-    )
-    without = fit_directions(directions(shape, 2, 0), itertools.repeat(gradient), **run)
+    ).errors
+    without = fit_directions(directions(shape, 2, 0), itertools.repeat(gradient), **run).errors
     assert 20 <= len(with_tolerance) < 500
     assert with_tolerance == without[: len(with_tolerance)]
     assert len(without) == 500
@@ -187,5 +214,5 @@ def test_every_update_is_reported():
         updates=4,
         gradients_per_update=2,
         on_update=seen.append,
-    )
+    ).errors
     assert seen == errors

@@ -3,14 +3,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from avalanche_dco.compression import CompressedTasks, compress, lost_energy
+from avalanche_dco.compressed_tasks import CompressedTasks
+from avalanche_dco.compression import OldTasks, compress, lost_energy
 from avalanche_dco.directions import Directions, Factors
 from tests.problems import directions, explicit_matrix, flat, seeds, shapes, weights
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 
 
-def random_state(shape, seed, tasks=3, shared=4, own=2):
+def random_state(shape, seed, tasks=3, shared=4, own=2, with_shares=False):
     """Compressed tasks, and old directions of every task to fit them to."""
     held = CompressedTasks(
         directions(shape, shared + tasks * own, seed),
@@ -18,27 +19,37 @@ def random_state(shape, seed, tasks=3, shared=4, own=2):
         own,
         torch.randn(tasks, shared + own, dtype=torch.float64),
     )
-    old = directions(shape, 9, seed + 1)
-    of_task = [torch.tensor(c) for c in ([0, 1, 2, 3], [0, 1, 4, 5], [6, 7, 8])]
-    return held, old, of_task
+    columns = [torch.tensor(c) for c in ([0, 1, 2, 3], [0, 1, 4, 5], [6, 7, 8])]
+    shares = torch.rand(9, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return held, OldTasks(directions(shape, 9, seed + 1), columns, shares if with_shares else None)
 
 
-@given(shapes, seeds)
-def test_loss_and_gradient_equal_the_explicit_ones(shape, seed):
-    fast, old, of_task = random_state(shape, seed)
-    slow, _, _ = random_state(shape, seed)
+def explicit_loss(held, old):
+    """The formulas of the module's first lines, with matrices as long as the weights."""
+    W, B = explicit_matrix(old.directions), explicit_matrix(held.directions)
+    lost, there = [], []
+    for task, columns in enumerate(old.columns):
+        mine = held.columns(task)
+        error = (B[:, mine] @ (B[:, mine].T @ W[:, columns]) - W[:, columns]).square().sum(0)
+        share = torch.ones(len(columns)) if old.shares is None else old.shares[columns]
+        lost.append((share * error).sum())
+        there.append((share * W[:, columns].square().sum(0)).sum())
+    if old.shares is None:
+        return sum(lost) / sum(there)
+    return sum(a / b for a, b in zip(lost, there, strict=True)) / len(lost)
+
+
+@pytest.mark.parametrize("with_shares", [False, True])
+@given(shape=shapes, seed=seeds)
+def test_loss_and_gradient_equal_the_explicit_ones(with_shares, shape, seed):
+    fast, old = random_state(shape, seed, with_shares=with_shares)
+    slow, _ = random_state(shape, seed, with_shares=with_shares)
     for state in (fast, slow):
         for f in state.directions.factors.values():
             f.U.requires_grad_(), f.V.requires_grad_()
-
-    W, B = explicit_matrix(old), explicit_matrix(slow.directions)
-    explicit = sum(
-        (B[:, mine] @ (B[:, mine].T @ W[:, columns]) - W[:, columns]).square().sum()
-        for mine, columns in ((slow.columns(j), of_task[j]) for j in range(3))
-    )
+    explicit = explicit_loss(slow, old)
     explicit.backward()
-    energy = sum(W[:, columns].square().sum() for columns in of_task)
-    loss = energy + lost_energy(fast, old, of_task)
+    loss = 1 + lost_energy(fast, old, old.weights())
     loss.backward()
     torch.testing.assert_close(loss, explicit, **EXACT)
     for name, f in slow.directions.factors.items():
@@ -48,7 +59,7 @@ def test_loss_and_gradient_equal_the_explicit_ones(shape, seed):
 
 @given(shapes, seeds)
 def test_penalty_is_the_sum_over_tasks(shape, seed):
-    held, _, _ = random_state(shape, seed)
+    held, _ = random_state(shape, seed)
     x = weights(shape, seed + 5)
     W = explicit_matrix(held.directions)
     expected = sum(
@@ -59,10 +70,10 @@ def test_penalty_is_the_sum_over_tasks(shape, seed):
 
 def test_stored_parameters_stay_within_k_over_twenty_tasks():
     shape, k = {"w": (6, 5), "b": (6,)}, 40
-    held = None
+    held, shares = None, torch.rand(12, dtype=torch.float64)
     for task in range(1, 21):
-        x = weights(shape, task)
-        held, errors = compress(held, directions(shape, 12, task), x, k=k, updates=3)
+        x, new = weights(shape, task), directions(shape, 12, task)
+        held, errors = compress(held, new, x, k=k, shares=shares, updates=3)
         assert held.tasks == task
         assert (held.shared, held.own) == (k // 2, k // (2 * task))
         stored = sum(f.U.numel() + f.V.numel() for f in held.directions.factors.values())
@@ -70,7 +81,8 @@ def test_stored_parameters_stay_within_k_over_twenty_tasks():
         assert held.targets.shape == (task, held.shared + held.own)
         assert held.targets.numel() <= k * task
         assert len(errors) == 3
-        assert held.nbytes == 8 * (stored + held.targets.numel())
+        assert held.shares.numel() == held.directions.k <= k
+        assert held.nbytes == 8 * (stored + held.targets.numel() + held.shares.numel())
 
 
 @pytest.mark.parametrize("start", ["previous", "noise"])
@@ -101,6 +113,45 @@ def test_the_previous_compression_is_nearer_to_begin_with():
         for start in ("previous", "noise")
     }
     assert starts["previous"] < starts["noise"]
+
+
+def test_directions_along_which_gradients_lie_survive():
+    """Room for half of a task's directions: weighted, it goes to those the gradients lie along."""
+    shape = {"w": (8, 6)}
+    new = unit(directions(shape, 8, 0))
+    shares = torch.tensor([1.0] * 4 + [1e-4] * 4, dtype=torch.float64)
+    lost = {}
+    for name, given_shares in {"gradients": shares, "directions": None}.items():
+        held, _ = compress(None, new, weights(shape, 9), k=4, shares=given_shares, updates=200)
+        W, B = explicit_matrix(new)[:, :4], explicit_matrix(held.directions)
+        lost[name] = ((B @ (B.T @ W) - W).square().sum() / W.square().sum()).item()
+    assert lost["gradients"] < 0.1 < lost["directions"]
+
+
+@given(seeds)
+def test_shares_after_a_compression_are_those_of_gradients_with_uncorrelated_codes(seed):
+    """Of gradients sum_p c_p w_p, c_p = +-sqrt(s_p) in all combinations of signs."""
+    shape = {"w": (4, 5)}
+    new = directions(shape, 3, seed)
+    shares = torch.rand(3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    held, _ = compress(None, new, weights(shape, 9), k=4, shares=shares, updates=2)
+    signs = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0], dtype=torch.float64)] * 3)
+    G = explicit_matrix(new) @ (signs * shares.sqrt()).T
+    expected = (explicit_matrix(held.directions).T @ G).square().mean(1)
+    torch.testing.assert_close(held.shares, expected, **EXACT)
+
+
+def test_share_of_a_shared_column_is_the_mean_over_tasks():
+    shape = {"w": (4, 5)}
+    ones = torch.ones(4, dtype=torch.float64)
+    first, _ = compress(None, directions(shape, 4, 0), weights(shape, 9), k=8, shares=ones)
+    new = directions(shape, 4, 1)
+    both, _ = compress(first, new, weights(shape, 9), k=8, shares=ones, updates=2)
+    W, B = explicit_matrix(first.directions), explicit_matrix(both.directions)
+    of_first = (B.T @ W).square() @ first.shares
+    of_second = (B.T @ explicit_matrix(new)).square().sum(1)
+    shared, own = (of_first + of_second)[:4] / 2, torch.cat([of_first[4:6], of_second[6:]])
+    torch.testing.assert_close(both.shares, torch.cat([shared, own]), **EXACT)
 
 
 def test_targets_of_the_new_task_are_its_codes():

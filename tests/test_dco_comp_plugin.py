@@ -13,6 +13,8 @@ from torch import nn
 from avalanche_dco import DCOComp, DCOCompPlugin
 from avalanche_dco.errors import SettingError
 from avalanche_dco.models import MLP
+from avalanche_dco.plugins import base
+from avalanche_dco.plugins import dco_comp as compression_of_plugin
 from benchmarks.digits import permuted_digits
 from tests.learning import QUICK, blobs, error_on, naive, small_mlp, split_blobs, train, weights_of
 
@@ -62,8 +64,37 @@ def test_memory_and_penalty_do_not_grow_with_the_experiences():
         columns = 12 + number * own
         assert plugin.penalty.directions.k == columns <= 24
         targets = number * (12 + own)
-        assert plugin.memory_bytes == 4 * (columns * (per_column + 2) + targets)
-        assert plugin.memory_bytes <= 4 * 24 * (per_column + 2 + number)
+        assert plugin.memory_bytes == 4 * (columns * (per_column + 3) + targets)
+        assert plugin.memory_bytes <= 4 * 24 * (per_column + 3 + number)
+
+
+def test_compression_by_gradients_or_by_directions():
+    losses = ("gradients", "directions")
+    plugins = {loss: DCOCompPlugin(**COMP, new_task_k=8, compression_loss=loss) for loss in losses}
+    weights = {loss: trained([plugin]) for loss, plugin in plugins.items()}
+    assert not torch.equal(weights["gradients"], weights["directions"])
+    kept = {loss: plugin.memory_bytes for loss, plugin in plugins.items()}
+    assert kept["gradients"] - kept["directions"] == 4 * plugins["gradients"].penalty.directions.k
+
+
+def test_directions_that_gradients_do_not_lie_along_do_not_count(monkeypatch):
+    """The shares that step 3 measured reach the compression."""
+    seen, fits = [], []
+    learn, fit = compression_of_plugin.compress, base.fit_directions
+
+    def spy_fit(*args, **kwargs):
+        fits.append(fit(*args, **kwargs))
+        return fits[-1]
+
+    def spy_compress(*args, **kwargs):
+        seen.append(kwargs["shares"])
+        return learn(*args, **kwargs)
+
+    monkeypatch.setattr(base, "fit_directions", spy_fit)
+    monkeypatch.setattr(compression_of_plugin, "compress", spy_compress)
+    trained([DCOCompPlugin(**COMP)])
+    assert all(torch.equal(shares, f.shares) for shares, f in zip(seen, fits, strict=True))
+    assert all((shares > 0).all() and shares.sum() < 2 for shares in seen)
 
 
 def test_shared_directions_count_once_per_experience():
@@ -170,6 +201,7 @@ def test_strategy_equals_naive_with_the_plugin():
         ("compression_updates", 0),
         ("compression_lr", 0.0),
         ("compression_start", "zero"),
+        ("compression_loss", "codes"),
         ("theta", -1),
     ],
 )

@@ -196,15 +196,16 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
                 x_star = self._push_into_cone(
                     strategy, stream, self.push_epochs * batches.batches_per_epoch
                 )
-                directions = self._learn_directions(strategy, stream, x_star)
+                learned = self._learn_directions(strategy, stream, x_star)
         except BaseException:
             # Interrupted or refused: the weights are again those that step 1 ended with.
             _assign(parameters, before)
             raise
         _assign(parameters, x_star)
-        if directions is not None:
+        if learned is not None:
             # Frozen parameters are where they are, but may have a part in older directions.
-            self._store(strategy, directions, dict(strategy.model.named_parameters()) | x_star)
+            x = dict(strategy.model.named_parameters()) | x_star
+            self._store(strategy, *learned, x)
 
     def _push_into_cone(
         self, strategy: SupervisedTemplate, stream: Iterator[Any], length: int
@@ -238,10 +239,11 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
 
     def _learn_directions(
         self, strategy: SupervisedTemplate, stream: Iterator[Any], x_star: dict[str, Tensor]
-    ) -> Directions | None:
+    ) -> tuple[Directions, Tensor] | None:
         """Step 3: fit k directions to gradients of this task.
 
-        :return: the directions; None where there is nothing to learn.
+        :return: the directions and the shares of the gradients along them; None where there is
+            nothing to learn.
         """
         if self.autoencoder_updates == 0:
             return None
@@ -254,7 +256,7 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
                 bar.update()
                 bar.set_postfix(error=f"{error:.3f}")
 
-            errors = fit_directions(
+            fit = fit_directions(
                 directions,
                 self._gradients(strategy, stream, x_star, constrained, reached),
                 updates=self.autoencoder_updates,
@@ -264,9 +266,9 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
                 tolerance=self.autoencoder_tolerance,
                 on_update=report,
             )
-        for update, error in enumerate(errors):
+        for update, error in enumerate(fit.errors):
             publish(strategy, "DCO_AutoencoderError", error, update)
-        if not any(errors):
+        if not any(fit.errors):
             warnings.warn(
                 f"Experience {experience_number(strategy)}: the gradients are zero everywhere, so "
                 "there are no directions to remember and this experience will not be protected. "
@@ -276,10 +278,8 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
             )
             return None
         # A head that this task does not use has no gradient, hence no part in its directions.
-        return Directions(
-            directions.k,
-            {name: f for name, f in directions.factors.items() if name in reached},
-        )
+        used = {name: f for name, f in directions.factors.items() if name in reached}
+        return Directions(directions.k, used), fit.shares
 
     def _gradients(
         self,
@@ -336,8 +336,13 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
                     parameter.lerp_(x_star[name], self.gamma_2)
 
     @abstractmethod
-    def _store(self, strategy: SupervisedTemplate, directions: Directions, x_star: Weights) -> None:
-        """Step 4: keep what the penalty of later experiences needs."""
+    def _store(
+        self, strategy: SupervisedTemplate, directions: Directions, shares: Tensor, x_star: Weights
+    ) -> None:
+        """Step 4: keep what the penalty of later experiences needs.
+
+        :param shares: the shares of the task's gradients along each of the directions.
+        """
 
     @abstractmethod
     def _follow(self, parameters: Weights) -> None:

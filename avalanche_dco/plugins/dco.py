@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from torch import Tensor
+
 from avalanche_dco.directions import Directions, Weights, bytes_of_directions
 from avalanche_dco.penalty import Penalty
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
@@ -83,7 +85,9 @@ class DCOPlugin(DirectionConstrainedPlugin):
 
     _THRIFTIER = "DCO-COMP (DCOCompPlugin), whose memory does not grow with the experiences, or "
 
-    def _store(self, strategy: SupervisedTemplate, directions: Directions, x_star: Weights) -> None:
+    def _store(
+        self, strategy: SupervisedTemplate, directions: Directions, shares: Tensor, x_star: Weights
+    ) -> None:
         """Step 4: W^i <- W, and of x_i* only the codes t = ENC^i(x_i*)."""
         learned = Penalty(directions, directions.encode(x_star))
         self.penalty = learned if self.penalty is None else self.penalty.cat(learned)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from avalanche_dco.compression import Start
+from avalanche_dco.compression import Loss, Start
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
 from avalanche_dco.plugins.dco_comp import DCOCompPlugin
 from avalanche_dco.strategies.dco import DCO
@@ -25,6 +25,7 @@ class DCOComp(DCO):
         compression_updates: int = 50,
         compression_lr: float = 2e-2,
         compression_start: Start = "previous",
+        compression_loss: Loss = "gradients",
         **dco_kwargs: Any,
     ):
         """Init.
@@ -39,6 +40,7 @@ class DCOComp(DCO):
             "compression_updates": compression_updates,
             "compression_lr": compression_lr,
             "compression_start": compression_start,
+            "compression_loss": compression_loss,
         }
         super().__init__(k=k, **dco_kwargs)
 
