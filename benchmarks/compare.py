@@ -103,4 +103,4 @@ def _grids(plan: Plan, tune: bool) -> dict[str, Grid]:
 def _write_report(runs: Path, out: Path) -> list[Path]:
     from benchmarks.report import write_report  # noqa: PLC0415 (draws, which takes seconds to load)
 
-    return write_report(runs, out)
+    return write_report([runs], out)

@@ -71,7 +71,7 @@ def report(tmp_path_factory):
     (broken / "config.json").write_text("{")
     (out / "report-figures").mkdir()
     (out / "report-figures" / "stale.svg").write_text("")
-    return write_report(runs, out), unfinished.name, broken.name
+    return write_report([runs], out), unfinished.name, broken.name
 
 
 @pytest.fixture(scope="module")
@@ -288,13 +288,13 @@ def test_a_stale_figure_may_be_removed_by_another_process(tmp_path, monkeypatch)
         unlink(path, missing_ok)
 
     monkeypatch.setattr(Path, "unlink", after_another)
-    write_report(tmp_path / "runs", tmp_path / "out")
+    write_report([tmp_path / "runs"], tmp_path / "out")
     assert not stale.exists()
 
 
 def test_nothing_to_report(tmp_path, capsys):
     with pytest.raises(SettingError, match="is not a folder"):
-        write_report(tmp_path / "absent", tmp_path)
+        write_report([tmp_path / "absent"], tmp_path)
     assert main(["report", "--runs", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     assert "there is no run below" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -305,7 +305,7 @@ def test_only_unfinished_and_empty_runs(tmp_path):
     folder = write_run(tmp_path, "naive", 1)
     change_run(folder, "errors.csv", b"")
     change_run(folder, "outcome.json", b"{}")
-    html = write_report(tmp_path, tmp_path / "out")[0].read_text()
+    html = write_report([tmp_path], tmp_path / "out")[0].read_text()
     page = Page(html)
     assert row(page, "naive") == ["naive", "1", "–", "–", "–"]
     assert "img" not in page.tags

@@ -27,6 +27,12 @@ def test_a_finished_run(tmp_path):
     assert found.unfinished == found.problems == []
 
 
+def test_several_folders(tmp_path):
+    names = [write_run(tmp_path / name, "dco", 1).name for name in ("mnist", "cifar")]
+    found = read_runs(tmp_path / "mnist", tmp_path / "cifar")
+    assert [run.folder for run in found.runs] == [f"mnist/{names[0]}", f"cifar/{names[1]}"]
+
+
 def test_the_folder_itself_may_be_the_run(tmp_path):
     (run,) = read_runs(write_run(tmp_path, "dco", 1)).runs
     assert run.folder == "."

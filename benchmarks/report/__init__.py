@@ -2,7 +2,7 @@
 
 Examples:
   python -m benchmarks report --runs runs --out report
-  python -m benchmarks report --runs benchmarks/results --out report
+  python -m benchmarks report --runs runs/mnist runs/cifar --out report
 
 report.html is one file that needs nothing else; report.md has its figures in report-figures/
 beside it; results.csv has one line per finished run. Runs are found anywhere below --runs.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -30,7 +31,9 @@ from benchmarks.report.reading import COSTS, ERRORS, Run, read_runs
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="default: runs")
+    parser.add_argument(
+        "--runs", type=Path, nargs="+", default=[Path("runs")], help="default: runs"
+    )
     parser.add_argument("--out", type=Path, default=Path("report"), help="default: report")
 
 
@@ -41,21 +44,22 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def write_report(runs_folder: Path, out: Path) -> list[Path]:
+def write_report(folders: Sequence[Path], out: Path) -> list[Path]:
     """Write ``report.html``, ``report.md`` and ``results.csv``.
 
-    :param runs_folder: folder with the folders of runs, at any depth.
+    :param folders: where the folders of runs are, at any depth.
     :param out: where to; made if it does not exist.
     :return: the three files, ``report.html`` first.
     """
-    if not runs_folder.is_dir():
-        raise SettingError(f"{runs_folder} is not a folder; give --runs the --out of your runs.")
-    found = read_runs(runs_folder)
+    for folder in folders:
+        if not folder.is_dir():
+            raise SettingError(f"{folder} is not a folder; give --runs the --out of your runs.")
+    found = read_runs(*folders)
     if not (found.runs or found.unfinished or found.problems):
         raise SettingError(
-            f"there is no run below {runs_folder}; make some, for example with: "
-            f"python -m benchmarks run --benchmark split-digits --methods naive dco "
-            f"--out {runs_folder}"
+            f"there is no run below {' or '.join(map(str, folders))}; make some, for example "
+            "with: python -m benchmarks run --benchmark split-digits --methods naive dco "
+            f"--out {folders[0]}"
         )
     comparisons = compare(found)
     document = make_document(found, comparisons)

@@ -98,15 +98,18 @@ class Found:
     problems: list[tuple[str, str]] = field(default_factory=list)
 
 
-def read_runs(folder: Path) -> Found:
-    """Read all runs at or below a folder.
+def read_runs(*folders: Path) -> Found:
+    """Read all runs at or below some folders.
 
-    :param folder: where to look.
+    :param folders: where to look. Runs are called by their place below it, with its own name
+        before it if there are several.
     """
     found = Found()
-    for place in sorted(path for path in [folder, *folder.rglob("*")] if path.is_dir()):
-        if _is_run(place):
-            _read_run(place, place.relative_to(folder).as_posix(), found)
+    for folder in folders:
+        start = folder if len(folders) == 1 else folder.parent
+        for place in sorted(path for path in [folder, *folder.rglob("*")] if path.is_dir()):
+            if _is_run(place):
+                _read_run(place, place.relative_to(start).as_posix(), found)
     return found
 
 
