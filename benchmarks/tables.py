@@ -5,6 +5,8 @@ A table stands between two comments, of which the first says what it shows:
   <!-- table: errors split-mnist permuted-mnist -->   runs below these folders of benchmarks/results
   <!-- table: settings FOLDER BENCHMARK NAME ... -->  runs below benchmarks/results/FOLDER on one
                                                       benchmark, by the values of these settings
+  <!-- table: beside-paper BENCHMARK FOLDER ... -->   all methods on one benchmark, the best first,
+                                                      beside the figures of the paper's Table 1
   <!-- table: core-speed -->                          benchmarks/results/core_speed
   <!-- table: compression-speed -->                   benchmarks/results/compression_speed
   <!-- table: data-path -->                           benchmarks/results/data_path
@@ -24,11 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from avalanche_dco.errors import DCOError, SettingError
-from benchmarks import reliability_tables
-from benchmarks.records import checked_outcome
+from benchmarks import error_tables, reliability_tables
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
 _RESULTS = _REPOSITORY / "benchmarks" / "results"
@@ -85,70 +84,6 @@ def _read_json(path: Path) -> dict[str, Any]:
         return json.loads(path.read_text())
     except ValueError as error:
         raise DCOError(f"{path} cannot be read ({error}); restore it, or measure again.") from error
-
-
-def _errors(results: Path, names: list[str]) -> Rows:
-    rows: Rows = []
-    for name in names:
-        mine = pd.DataFrame(map(_run_of, sorted((results / name).glob("*/outcome.json"))))
-        by = ["method", "lr", "weight_decay", "settings"]
-        for (method, lr, decay, settings), group in mine.groupby(by, sort=False):
-            rows.append(
-                {
-                    "benchmark": name,
-                    "method": f"{method} ({settings})" if settings else str(method),
-                    "lr": f"{lr:g}",
-                    "weight decay": f"{decay:g}",
-                    "seeds": str(len(group)),
-                    **_error_columns(group),
-                    "kept MB": f"{group['memory_bytes'].mean() / 1e6:.1f}",
-                    "peak MB": f"{group['peak_megabytes'].max():.0f}",
-                }
-            )
-    return rows
-
-
-def _settings(results: Path, names: list[str]) -> Rows:
-    folder, benchmark, *settings = names
-    runs = []
-    for path in (results / folder).glob("*/outcome.json"):
-        outcome = checked_outcome(path.parent)
-        config = json.loads((path.parent / "config.json").read_text())
-        if config["benchmark"] == benchmark:
-            chosen = {name: config["settings"][name] for name in settings}
-            runs.append(chosen | outcome)
-    return [
-        dict(zip(settings, map(str, values), strict=True))
-        | {"seeds": str(len(group))}
-        | _error_columns(group)
-        for values, group in pd.DataFrame(runs).groupby(settings)
-    ]
-
-
-def _run_of(path: Path) -> dict[str, Any]:
-    outcome = checked_outcome(path.parent)
-    config = json.loads((path.parent / "config.json").read_text())
-    settings = ", ".join(f"{k}={v}" for k, v in config["settings"].items() if k in _SHOWN)
-    return {
-        "method": config["method"],
-        "lr": config["training"]["lr"],
-        "weight_decay": config["training"]["weight_decay"],
-        "settings": settings,
-        **outcome,
-    }
-
-
-_SHOWN = ("k", "gradients_per_update", "ewc_lambda", "threshold")
-
-
-def _error_columns(runs: pd.DataFrame) -> dict[str, str]:
-    titles = {"average": "average error %", "fwi": "FWI %", "bwt": "BWT %"}
-    return {title: _mean_and_spread(runs[key]) for key, title in titles.items()}
-
-
-def _mean_and_spread(values: pd.Series) -> str:
-    mean = f"{values.mean():.2f}"
-    return mean if len(values) == 1 else f"{mean} ± {values.std():.2f}"
 
 
 _CORE_SPEED = {
@@ -213,8 +148,9 @@ def _data_path(results: Path, names: list[str]) -> Rows:
 
 
 _KINDS: dict[str, Callable[[Path, list[str]], Rows]] = {
-    "errors": _errors,
-    "settings": _settings,
+    "errors": error_tables.errors,
+    "settings": error_tables.settings,
+    "beside-paper": error_tables.beside_paper,
     "core-speed": _core_speed,
     "compression-speed": _compression_speed,
     "data-path": _data_path,

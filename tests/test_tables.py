@@ -48,6 +48,30 @@ def test_runs_are_told_apart_by_the_settings_asked_for(results):
     ]
 
 
+def test_methods_stand_beside_the_paper_best_first(results):
+    for method, average in (("naive", 9.0), ("ewc", 1.0)):
+        folder = results / "b" / method
+        folder.mkdir()
+        config = {
+            "benchmark": "split-mnist",
+            "preset": "fast",
+            "method": method,
+            "training": {"lr": 0.01, "weight_decay": 0},
+            "settings": {"ewc_lambda": 7} if method == "ewc" else {},
+        }
+        outcome = {"average": average, "fwi": None, "bwt": 0.5, "memory_bytes": 0, "seconds": 90.0}
+        (folder / "errors.csv").write_text("after_experience,experience,error_percent\n")
+        (folder / "config.json").write_text(json.dumps(config))
+        seal(folder, outcome | {"peak_megabytes": 10.0})
+    lines = tables.make_table(["beside-paper", "split-mnist", "b"], results).splitlines()
+    assert lines[2:] == [
+        "| ewc | lr=0.01, wd=0, ewc_lambda=7 | fast | 1 | 1.00 | – | 0.50 | 2.70 | 1.5 | 0.0 |",
+        "| naive | lr=0.01, wd=0 | fast | 1 | 9.00 | – | 0.50 | 9.68 | 1.5 | 0.0 |",
+    ]
+    with pytest.raises(DCOError, match="no runs of permuted-mnist"):
+        tables.make_table(["beside-paper", "permuted-mnist", "b"], results)
+
+
 @pytest.mark.parametrize("what", [["errors", "b"], ["settings", "b", "b", "theta"]])
 @pytest.mark.parametrize(
     ("name", "was", "becomes"),

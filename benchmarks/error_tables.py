@@ -1,0 +1,136 @@
+"""Tables of errors from the runs that are kept, for README.md and docs/."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from avalanche_dco.errors import DCOError
+from benchmarks.records import checked_outcome
+from benchmarks.report.paper_numbers import TABLE_1
+
+Rows = list[dict[str, str]]
+
+# What tells runs of a method apart in a table; of other settings the run's config.json tells.
+_SHOWN = (
+    "k", "new_task_k", "gradients_per_update", "gamma_1", "ewc_lambda", "si_lambda", "threshold",
+    "lambda_reg", "alpha",
+)  # fmt: skip
+_ONE_SETTING = ["benchmark", "method", "preset", "lr", "weight_decay", "settings"]
+
+
+def errors(results: Path, names: list[str]) -> Rows:
+    """All runs below some folders, seeds of one setting together.
+
+    :param results: folder with the results.
+    :param names: folders in it.
+    """
+    return [
+        {
+            "benchmark": benchmark,
+            "method": f"{method} ({settings})" if settings else method,
+            "lr": f"{lr:g}",
+            "weight decay": f"{decay:g}",
+            "seeds": str(len(group)),
+            **_error_columns(group),
+            "kept MB": f"{group['memory_bytes'].mean() / 1e6:.1f}",
+            "peak MB": f"{group['peak_megabytes'].max():.0f}",
+        }
+        for (benchmark, method, _, lr, decay, settings), group in _by_setting(results, names)
+    ]
+
+
+def beside_paper(results: Path, names: list[str]) -> Rows:
+    """All methods on a benchmark, the best first, with the paper's figures.
+
+    :param results: folder with the results.
+    :param names: the benchmark, then folders in it.
+    """
+    benchmark, *folders = names
+    rows = [
+        (
+            group["average"].mean(),
+            {
+                "method": method,
+                "settings": ", ".join(filter(None, [f"lr={lr:g}, wd={decay:g}", settings])),
+                "preset": preset,
+                "seeds": str(len(group)),
+                **_error_columns(group),
+                "paper %": _number(TABLE_1.get(benchmark, {}).get(method)),
+                "minutes": f"{group['seconds'].mean() / 60:.1f}",
+                "kept MB": f"{group['memory_bytes'].mean() / 1e6:.1f}",
+            },
+        )
+        for (of, method, preset, lr, decay, settings), group in _by_setting(results, folders)
+        if of == benchmark
+    ]
+    if not rows:
+        raise DCOError(f"there are no runs of {benchmark} below {folders} of {results}.")
+    return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
+
+
+def settings(results: Path, names: list[str]) -> Rows:
+    """The runs below a folder on one benchmark, by the values of some settings.
+
+    :param results: folder with the results.
+    :param names: the folder, the benchmark and the settings.
+    """
+    folder, benchmark, *wanted = names
+    runs = []
+    for path in (results / folder).glob("*/outcome.json"):
+        outcome, config = checked_outcome(path.parent), _config(path.parent)
+        if config["benchmark"] == benchmark:
+            runs.append({name: config["settings"][name] for name in wanted} | outcome)
+    return [
+        dict(zip(wanted, map(str, values), strict=True))
+        | {"seeds": str(len(group))}
+        | _error_columns(group)
+        for values, group in pd.DataFrame(runs).groupby(wanted)
+    ]
+
+
+def _by_setting(results: Path, folders: list[str]) -> list[tuple[Any, pd.DataFrame]]:
+    runs = [
+        _run_of(path.parent)
+        for name in folders
+        for path in sorted((results / name).glob("*/outcome.json"))
+    ]
+    return list(pd.DataFrame(runs).groupby(_ONE_SETTING, sort=False))
+
+
+def _run_of(folder: Path) -> dict[str, Any]:
+    outcome, config = checked_outcome(folder), _config(folder)
+    return {
+        "benchmark": config["benchmark"],
+        "method": config["method"],
+        "preset": config.get("preset", ""),
+        "lr": config["training"]["lr"],
+        "weight_decay": config["training"]["weight_decay"],
+        "settings": ", ".join(f"{k}={v}" for k, v in config["settings"].items() if k in _SHOWN),
+        **outcome,
+    }
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    return config
+
+
+def _error_columns(runs: pd.DataFrame) -> dict[str, str]:
+    titles = {"average": "average error %", "fwi": "FWI %", "bwt": "BWT %"}
+    return {title: _mean_and_spread(runs[key]) for key, title in titles.items()}
+
+
+def _mean_and_spread(values: pd.Series) -> str:
+    known = values.dropna()  # joint training has no FWI and no BWT error
+    if known.empty:
+        return "–"
+    mean = f"{known.mean():.2f}"
+    return mean if len(known) == 1 else f"{mean} ± {known.std():.2f}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
