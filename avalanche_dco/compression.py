@@ -9,9 +9,9 @@ them are fitted together to the directions :math:`W^j` that the tasks had before
         \quad C_j = B_j^T W^j, \quad S_j = B_j^T B_j.
 
 **Weights.** As it stands, this loss counts a direction by its length. What should survive is what
-the task's gradients lie along, and lengths say little about that: after training, an autoencoder's
-directions are about equally long, whether much of the gradients lies along them or next to nothing.
-So each direction is weighted by the share of its task's gradients along it,
+the task's gradients lie along, and lengths say little about that: of two directions of about the
+same length, one may have a tenth of the gradients along it and the other next to nothing. So each
+direction is weighted by the share of its task's gradients along it,
 :math:`s_p = ||w_p^T G||^2 / ||G||^2`, and every task counts alike:
 
 .. math:: L = \frac{1}{i} \sum_j \sum_p q_p || B_j B_j^T w_p^j - w_p^j ||^2,
@@ -25,8 +25,8 @@ paper's loss, relative to :math:`\sum_j ||W^j||^2`.
 With all columns side by side, B = (shared, own_1, ..., own_i), every C_j and S_j is a block of
 ``B^T W`` or ``B^T B``, and these are sums over parameters of products of small matrices
 (:meth:`Directions.cross`). Neither the gradients nor anything of size k x d is needed. The products
-over parameters cost the same after any number of tasks; only the
-small blocks, one per task, add up.
+over parameters cost the same after any number of tasks; only the small blocks, one per task, add
+up.
 
 **Targets.** The penalty of task j needs :math:`t_j = B_j^T x_j^*`, but x_j* is not kept; known are
 its codes under the old directions, :math:`W_j^T x_j^*`. Of all weights with these codes, the ones
@@ -45,6 +45,7 @@ from torch import Tensor
 
 from avalanche_dco.compressed_tasks import CompressedTasks
 from avalanche_dco.directions import Directions, Weights
+from avalanche_dco.errors import SettingError
 
 Start = Literal["previous", "largest", "noise"]
 Loss = Literal["gradients", "directions"]
@@ -74,8 +75,13 @@ class OldTasks:
         directions = previous.directions.cat(new)
         columns = [previous.columns(j) for j in range(previous.tasks)]
         of_new = torch.arange(directions.k - new.k, directions.k, device=columns[0].device)
-        if previous.shares is None or shares is None:
+        if previous.shares is None and shares is None:
             return cls(directions, [*columns, of_new], None)
+        if previous.shares is None or shares is None:
+            raise SettingError(
+                "The tasks so far and the new one can be compressed together only if all of them "
+                "have shares or none has. Give compress the same kind for every task."
+            )
         return cls(directions, [*columns, of_new], torch.cat([previous.shares, shares]))
 
     def weights(self) -> list[Tensor]:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from avalanche_dco.compressed_tasks import CompressedTasks
 from avalanche_dco.compression import OldTasks, compress, lost_energy
 from avalanche_dco.directions import Directions, Factors
+from avalanche_dco.errors import SettingError
 from tests.problems import directions, explicit_matrix, flat, seeds, shapes, weights
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
@@ -152,6 +153,13 @@ def test_share_of_a_shared_column_is_the_mean_over_tasks():
     of_second = (B.T @ explicit_matrix(new)).square().sum(1)
     shared, own = (of_first + of_second)[:4] / 2, torch.cat([of_first[4:6], of_second[6:]])
     torch.testing.assert_close(both.shares, torch.cat([shared, own]), **EXACT)
+
+
+def test_tasks_with_and_without_shares_do_not_mix():
+    shape, ones = {"w": (4, 5)}, torch.ones(4, dtype=torch.float64)
+    first, _ = compress(None, directions(shape, 4, 0), weights(shape, 9), k=8, updates=1)
+    with pytest.raises(SettingError, match="all of them have shares or none"):
+        compress(first, directions(shape, 4, 1), weights(shape, 9), k=8, shares=ones)
 
 
 def test_targets_of_the_new_task_are_its_codes():

@@ -41,7 +41,7 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
     For the arguments, see :class:`avalanche_dco.DCOPlugin`.
     """
 
-    _SETTINGS = ("k", "dco_lambda", "gradient_source")
+    _SETTINGS: tuple[str, ...] = ("k", "dco_lambda", "gradient_source")
     _ON_MODEL_DEVICE = False  # see _follow
     _THRIFTIER = ""
     """What to use instead if memory is short, besides a smaller k."""

@@ -47,7 +47,8 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     :param settings: all other arguments of :class:`avalanche_dco.DCOPlugin`.
     """
 
-    _BINDING = ("k",)
+    _SETTINGS = (*DirectionConstrainedPlugin._SETTINGS, "compression_loss")
+    _BINDING = ("k", "compression_loss")
 
     def __init__(
         self,
