@@ -16,8 +16,8 @@ Rows = list[dict[str, str]]
 
 # What tells runs of a method apart in a table; of other settings the run's config.json tells.
 _SHOWN = (
-    "k", "new_task_k", "gradients_per_update", "gamma_1", "ewc_lambda", "si_lambda", "threshold",
-    "lambda_reg", "alpha",
+    "k", "new_task_k", "compression_updates", "gradients_per_update", "ewc_lambda", "si_lambda",
+    "threshold", "lambda_reg", "alpha",
 )  # fmt: skip
 _ONE_SETTING = ["benchmark", "method", "preset", "lr", "weight_decay", "settings"]
 
