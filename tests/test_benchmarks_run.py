@@ -76,7 +76,7 @@ def test_settings_reach_the_method_and_all_of_them_are_stored(tmp_path):
 
 def test_a_default_that_follows_from_another_setting_is_stored_as_it_is():
     plan = Plan(Wishes("split-digits", ["dco-comp"], settings=[Assignment(None, "k", 80)]))
-    assert plan.job("dco-comp", 1).settings["new_task_k"] == 10
+    assert plan.job("dco-comp", 1).settings["new_task_k"] == 20
     assert plan.job("dco-comp", 1).settings["max_bytes"] is None
 
 
