@@ -108,9 +108,10 @@ class DirectionAutoencoder:
         if energy == 0:
             self._start_batch()
             return 0.0
-        self._follow_shares(C.square().sum(1) / energy)
+        along = C.square().sum(1)
+        self._follow_shares(along / energy)
         SC = self._S @ C
-        error = 1 - (2 * (C * C).sum() - (C * SC).sum()) / energy
+        error = 1 - (2 * along.sum() - (C * SC).sum()) / energy
         if not torch.isfinite(error):
             raise GradientError(
                 "The autoencoder that learns the directions has diverged: its reconstruction "

@@ -75,7 +75,7 @@ class CompressedTasks:
     def following(self, x: Weights) -> CompressedTasks:
         """The same tasks for parameters that may have grown or moved to another device."""
         directions = self.directions.following(x)
-        device = next(iter(directions.factors.values())).U.device
+        device = directions.device
         return replace(
             self,
             directions=directions,

@@ -70,11 +70,10 @@ class OldTasks:
     ) -> OldTasks:
         """The tasks so far and a new one."""
         if previous is None:
-            device = next(iter(new.factors.values())).U.device
-            return cls(new, [torch.arange(new.k, device=device)], shares)
+            return cls(new, [torch.arange(new.k, device=new.device)], shares)
         directions = previous.directions.cat(new)
         columns = [previous.columns(j) for j in range(previous.tasks)]
-        of_new = torch.arange(directions.k - new.k, directions.k, device=columns[0].device)
+        of_new = torch.arange(directions.k - new.k, directions.k, device=directions.device)
         if previous.shares is None and shares is None:
             return cls(directions, [*columns, of_new], None)
         if previous.shares is None or shares is None:
@@ -85,7 +84,7 @@ class OldTasks:
         return cls(directions, [*columns, of_new], torch.cat([previous.shares, shares]))
 
     def weights(self) -> list[Tensor]:
-        """For each task, the weights q_p of its columns in the loss, which then starts at 1."""
+        """For each task, the weights q_p of its columns in the loss, which is 1 with no columns."""
         lengths = self.directions.gram().diagonal()
         if self.shares is None:
             energy = sum(lengths[columns].sum() for columns in self.columns)

@@ -184,6 +184,11 @@ class Directions:
         """Memory the factors take."""
         return sum(f.U.nbytes + f.V.nbytes for f in self.factors.values())
 
+    @property
+    def device(self) -> torch.device:
+        """Where the factors are."""
+        return next(iter(self.factors.values())).U.device
+
     def zeros(self, size: int | tuple[int, int]) -> Tensor:
         """Zeros of the directions' precision, on their device."""
         some = next(iter(self.factors.values())).U

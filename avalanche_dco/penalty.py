@@ -76,7 +76,7 @@ class Penalty:
     def following(self, x: Mapping[str, Tensor]) -> Penalty:
         """The same penalty for parameters that may have grown or moved to another device."""
         directions = self.directions.following(x)
-        device = next(iter(directions.factors.values())).U.device
+        device = directions.device
         return Penalty(directions, self.targets.to(device), self.weights.to(device), self.constant)
 
     def __call__(

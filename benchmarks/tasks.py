@@ -109,7 +109,7 @@ def _digits_network(classes: int) -> MLP:
 
 
 def _conv_net(classes: int) -> nn.Module:
-    # Channels last: the same numbers up to rounding, and a step takes a quarter less on a CPU.
+    # Channels last: the same numbers up to rounding, and faster on a CPU.
     return ConvNet(classes).to(memory_format=torch.channels_last)
 
 
