@@ -34,8 +34,8 @@ class Preset:
 # ----------------------------------------------------------------- the paper's table, to the letter
 
 # For all benchmarks of the paper: N = 10, C = 16, m = 128, tau = 2, gamma_2 = 0.1, rho = 100, 200
-# autoencoder updates with Adam's lr 1e-2, a trajectory lr of 1e-3 in step 3; DCO-COMP compresses in
-# 50 updates with lr 2e-2. The same values are the plugins' defaults; here they are data.
+# autoencoder updates with Adam's lr 1e-2, a trajectory lr of 1e-3 in step 3. How long DCO-COMP
+# compresses, the paper does not say. The same values are the plugins' defaults; here they are data.
 _DCO: Settings = {
     "k": 1000,
     "gamma_1": 0.0,
