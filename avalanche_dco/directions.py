@@ -191,8 +191,8 @@ class Directions:
 
     def zeros(self, size: int | tuple[int, int]) -> Tensor:
         """Zeros of the directions' precision, on their device."""
-        some = next(iter(self.factors.values())).U
-        return torch.zeros(size, dtype=some.dtype, device=some.device)
+        dtype = next(iter(self.factors.values())).U.dtype
+        return torch.zeros(size, dtype=dtype, device=self.device)
 
     def encode(self, x: Weights) -> Tensor:
         """ENC(x) = W^T x, as sum_l diag(U_l^T X_l V_l).
