@@ -22,6 +22,7 @@ COMMANDS = {
     "core-speed": "benchmarks.core_speed",
     "compression-speed": "benchmarks.compression_speed",
     "data-path-speed": "benchmarks.data_path_speed",
+    "precision-speed": "benchmarks.precision_speed",
     "landscape": "benchmarks.landscape",
     "landscape-speed": "benchmarks.landscape_speed",
     "fisher-example": "benchmarks.fisher_example",

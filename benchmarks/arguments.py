@@ -67,7 +67,7 @@ def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
         choices=list(PRESETS),
         default="paper",
         help="paper (the default): the paper's settings; fast: 16 instead of 128 "
-        "gradients per autoencoder update, and 20 epochs on the CIFARs",
+        "gradients per autoencoder update; on the CIFARs 20 epochs and bfloat16 convolutions",
     )
     how.add_argument(
         "--training",
@@ -75,7 +75,7 @@ def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         type=_assignment,
-        help="epochs, batch_size, lr, weight_decay or "
+        help="epochs, batch_size, lr, weight_decay, precision or "
         "later_lr_factor, instead of the preset's (repeatable)",
     )
     how.add_argument(

@@ -150,7 +150,7 @@ def learn(job: Job, checkpoints: Checkpoints, on_progress: OnProgress) -> Outcom
     seed_everything(job.seed)
     method = get_method(job.method)
     expected = _expected_gradients(job, stream)
-    network = TASKS[job.protocol].network(classes_of(stream))
+    network = TASKS[job.protocol].model(classes_of(stream), job.training.precision)
     count_gradients(network)
     strategy = make_strategy(
         method,

@@ -10,6 +10,7 @@ A table stands between two comments, of which the first says what it shows:
   <!-- table: core-speed -->                          benchmarks/results/core_speed
   <!-- table: compression-speed -->                   benchmarks/results/compression_speed
   <!-- table: data-path -->                           benchmarks/results/data_path
+  <!-- table: precision -->                           benchmarks/results/precision
   <!-- table: faults -->                              benchmarks/results/reliability
   <!-- table: long-stream -->                         benchmarks/results/reliability
   <!-- end of table -->
@@ -147,6 +148,21 @@ def _data_path(results: Path, names: list[str]) -> Rows:
     ]
 
 
+def _precision(results: Path, names: list[str]) -> Rows:
+    rows = []
+    for run in _read(results / "precision"):
+        plain = run["milliseconds"]["contiguous float32"]
+        for name, spent in run["milliseconds"].items():
+            rows.append(
+                {
+                    "memory format and precision": name,
+                    "ms": f"{spent:.0f}",
+                    "times faster": f"{plain / spent:.2f}",
+                }
+            )
+    return rows
+
+
 _KINDS: dict[str, Callable[[Path, list[str]], Rows]] = {
     "errors": error_tables.errors,
     "settings": error_tables.settings,
@@ -154,6 +170,7 @@ _KINDS: dict[str, Callable[[Path, list[str]], Rows]] = {
     "core-speed": _core_speed,
     "compression-speed": _compression_speed,
     "data-path": _data_path,
+    "precision": _precision,
     "faults": lambda results, names: reliability_tables.faults(results),
     "long-stream": lambda results, names: reliability_tables.long_stream(results),
 }

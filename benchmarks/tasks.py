@@ -22,6 +22,7 @@ from avalanche_dco.models import MLP, ConvNet, TaskMasked, mlp_100, mlp_256
 from benchmarks import digits
 from benchmarks.cifar import EXPERIENCES, read_arrays, split_arrays, split_cifar
 from benchmarks.mnist import two_domains
+from benchmarks.precision import Bfloat16Training
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Task:
     :param summary: what it is, in a line.
     :param build: makes the stream from a seed and the place of the data.
     :param network: makes the network for a number of classes.
+    :param masked: whether each experience has outputs of its own.
     :param files: what the data folder must hold, by the function of Avalanche that downloads it;
         empty for embedded data.
     :param arrays_like: the CIFAR (10 or 100) in whose place arrays may come; None if none may.
@@ -51,6 +53,7 @@ class Task:
     summary: str
     build: Callable[[int, Data], CLScenario]
     network: Callable[[int], nn.Module]
+    masked: bool
     files: tuple[DataSet, ...] = ()
     arrays_like: int | None = None
 
@@ -58,6 +61,17 @@ class Task:
     def takes_npz(self) -> bool:
         """Whether arrays may come in place of its data."""
         return self.arrays_like is not None
+
+    def model(self, classes: int, precision: str = "float32") -> nn.Module:
+        """The network as methods get it.
+
+        :param classes: number of classes of the stream.
+        :param precision: one of :data:`benchmarks.precision.PRECISIONS`.
+        """
+        network = self.network(classes)
+        if precision == "bfloat16":
+            network = Bfloat16Training(network)
+        return TaskMasked(network, classes) if self.masked else network
 
 
 @dataclass(frozen=True)
@@ -113,55 +127,62 @@ def _conv_net(classes: int) -> nn.Module:
     return ConvNet(classes).to(memory_format=torch.channels_last)
 
 
-def _masked(network: Callable[[int], nn.Module]) -> Callable[[int], nn.Module]:
-    return lambda classes: TaskMasked(network(classes), classes)
-
-
 TASKS: dict[str, Task] = {
     "split-digits": Task(
         "five tasks of two digits, 8 x 8 pixels, embedded",
         lambda seed, data: digits.split_digits(5),
-        _masked(_digits_network),
+        _digits_network,
+        masked=True,
     ),
     "permuted-digits": Task(
         "five permutations of the same digits, embedded",
         lambda seed, data: digits.permuted_digits(5, seed=seed),
         _digits_network,
+        masked=False,
     ),
     "split-mnist": Task(
-        "five tasks of two classes; the paper's", _split_mnist, _masked(mlp_100), (_MNIST,)
+        "five tasks of two classes; the paper's",
+        _split_mnist,
+        mlp_100,
+        masked=True,
+        files=(_MNIST,),
     ),
     "permuted-mnist": Task(
         "five permutations of MNIST; the paper's",
         lambda seed, data: PermutedMNIST(5, seed=seed, dataset_root=data.root),
         mlp_256,
-        (_MNIST,),
+        masked=False,
+        files=(_MNIST,),
     ),
     "split-cifar10": Task(
         "five tasks of two classes; not in the paper, takes CIFAR-100's settings",
         partial(_split_cifar, classes=10),
-        _masked(_conv_net),
-        (_CIFAR10,),
+        _conv_net,
+        masked=True,
+        files=(_CIFAR10,),
         arrays_like=10,
     ),
     "split-cifar100": Task(
         "ten tasks of ten classes; the paper's",
         partial(_split_cifar, classes=100),
-        _masked(_conv_net),
-        (_CIFAR100,),
+        _conv_net,
+        masked=True,
+        files=(_CIFAR100,),
         arrays_like=100,
     ),
     "mnist-fashion": Task(
         "MNIST, then Fashion-MNIST; the paper's",
         lambda seed, data: two_domains(data.root or Path(), fashion_first=False),
         mlp_256,
-        (_MNIST, _FASHION),
+        masked=False,
+        files=(_MNIST, _FASHION),
     ),
     "fashion-mnist": Task(
         "Fashion-MNIST, then MNIST; the paper's",
         lambda seed, data: two_domains(data.root or Path(), fashion_first=True),
         mlp_256,
-        (_MNIST, _FASHION),
+        masked=False,
+        files=(_MNIST, _FASHION),
     ),
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from avalanche_dco.errors import SettingError
 from avalanche_dco.plugins.settings import check_count, check_number
+from benchmarks.precision import PRECISIONS
 
 Settings = Mapping[str, Any]
 
@@ -21,6 +22,7 @@ class Training:
     :param lr: SGD's learning rate; the momentum is 0.9 everywhere.
     :param weight_decay: SGD's weight decay.
     :param later_lr_factor: factor on the learning rate from the second experience on.
+    :param precision: in which training multiplies, one of :data:`PRECISIONS`; weights are float32.
     :param matched_to: settings of the DCO whose number of gradient evaluations ends the training
         of each experience instead of ``epochs``, and its epochs and batch size where they are
         others; None for ``epochs``.
@@ -31,6 +33,7 @@ class Training:
     lr: float
     weight_decay: float
     later_lr_factor: float = 1.0
+    precision: str = "float32"
     matched_to: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
@@ -44,6 +47,8 @@ class Training:
             above_low=True,
             meaning="the factor on the learning rate from the second experience on",
         )
+        if self.precision not in PRECISIONS:
+            raise SettingError(f"precision={self.precision!r} is none of {list(PRECISIONS)}.")
 
     @classmethod
     def names(cls) -> list[str]:
@@ -68,11 +73,13 @@ class Training:
         return self.lr if index == 0 else self.lr * self.later_lr_factor
 
     def as_json(self) -> dict[str, Any]:
-        """All values, for a run's configuration; ``matched_to`` only where it counts."""
-        values = asdict(self)
-        if self.matched_to is None:
-            del values["matched_to"]
-        return values
+        """All values, for a run's configuration; the last two only where they are not usual."""
+        usual = {"precision": "float32", "matched_to": None}
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in usual or value != usual[name]
+        }
 
 
 def divided(settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:

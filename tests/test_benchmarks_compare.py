@@ -1,6 +1,7 @@
 """`compare` and `sweep`: settings chosen on validation data, means over seeds, lines of JSON."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -200,7 +201,7 @@ def test_the_time_left_is_that_of_earlier_runs_of_the_method(monkeypatch):
 
 def test_validation_runs_are_not_evaluated_on_test_data(tmp_path, monkeypatch):
     """The test data are replaced by something on which every prediction is wrong."""
-    from benchmarks.tasks import TASKS, Task  # noqa: PLC0415
+    from benchmarks.tasks import TASKS  # noqa: PLC0415
     from benchmarks.tensors import tensor_benchmark, tensor_dataset  # noqa: PLC0415
     from tests.benchmark_runs import circumstances  # noqa: PLC0415
 
@@ -218,7 +219,7 @@ def test_validation_runs_are_not_evaluated_on_test_data(tmp_path, monkeypatch):
     task = TASKS["split-digits"]
     job = quick_job("naive", epochs=3, split="validation")
     clean = execute(job, circumstances(tmp_path / "clean"), lambda *_: None)
-    monkeypatch.setitem(TASKS, "split-digits", Task("", poisoned, task.network))
+    monkeypatch.setitem(TASKS, "split-digits", replace(task, build=poisoned))
     again = execute(job, circumstances(tmp_path / "poisoned"), lambda *_: None)
     assert again["average"] == clean["average"]
     tested = quick_job("naive", epochs=3)

@@ -3,6 +3,7 @@
 import pickle
 import struct
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -150,7 +151,7 @@ def test_cifar_is_avalanche_s_with_classes_in_order(tmp_path: Path, monkeypatch)
     assert torch.allclose(
         x[:, 0, 0], -torch.tensor([0.4914 / 0.2023, 0.4822 / 0.1994, 0.4465 / 0.2010])
     )
-    network = TASKS["split-cifar10"].network(10)
+    network = TASKS["split-cifar10"].model(10)
     network.adaptation(stream.train_stream[0])
     assert network(x.unsqueeze(0), 0).shape == (1, 10)
 
@@ -174,7 +175,7 @@ def test_two_domains_in_either_order(tmp_path: Path, name: str, first: int) -> N
     expected = [(level / 255 - 0.1307) / 0.3081 for level in (first, 30 - first)]
     assert levels == pytest.approx(expected)
     assert [e.task_labels for e in stream.test_stream] == [[0], [0]]
-    assert TASKS[name].network(10)(stream.train_stream[0].dataset[0][0].unsqueeze(0)).shape == (
+    assert TASKS[name].model(10)(stream.train_stream[0].dataset[0][0].unsqueeze(0)).shape == (
         1,
         10,
     )
@@ -186,8 +187,7 @@ def test_data_that_cannot_be_downloaded_are_named(tmp_path: Path, monkeypatch) -
 
     task = TASKS["split-cifar100"]
     files = DataSet(task.files[0].folder, task.files[0].names, offline)
-    monkeypatch.setitem(TASKS, "split-cifar100", type(task)(
-        task.summary, task.build, task.network, (files,), arrays_like=100))  # fmt: skip
+    monkeypatch.setitem(TASKS, "split-cifar100", replace(task, files=(files,)))
     expected = rf"could not be downloaded \(no network\).*{tmp_path}.*cifar-100-python/train.*--npz"
     with pytest.raises(SettingError, match=expected):
         provide("split-cifar100", Data(tmp_path))
