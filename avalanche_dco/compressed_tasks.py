@@ -20,7 +20,8 @@ class CompressedTasks:
     :param directions: columns (shared | own_1 | ... | own_n).
     :param shared: number of shared columns.
     :param own: number of own columns per task.
-    :param targets: n x (shared + own), row j the codes of x_j* under task j's directions.
+    :param targets: n x (shared + own), row j the codes of x_j* under task j's directions; for a
+        penalty that does not couple layers n x parameters x (shared + own).
     :param shares: one per column, the share of the tasks' gradients along it; None if all count
         alike.
     """
@@ -85,13 +86,13 @@ class CompressedTasks:
 
     def penalty(self) -> Penalty:
         """sum_j ||B_j^T (x - x_j*)||^2, every column in it once."""
-        shared, own = self.targets.split([self.shared, self.own], dim=1)
+        shared, own = self.targets.split([self.shared, self.own], dim=-1)
         mean = shared.mean(0)
         weights = self.targets.new_ones(self.directions.k)
         weights[: self.shared] = self.tasks
         return Penalty(
             self.directions,
-            torch.cat([mean, own.reshape(-1)]),
+            torch.cat([mean, own.movedim(0, -2).flatten(-2)], dim=-1),
             weights,
             (shared - mean).square().sum().item(),
         )

@@ -32,7 +32,8 @@ up.
 its codes under the old directions, :math:`W_j^T x_j^*`. Of all weights with these codes, the ones
 nearest to the present weights x are :math:`x + W_j S^+ (W_j^T x_j^* - W_j^T x)`, S the Gram matrix
 of W_j. Their codes under B_j are the new targets. What x_j* had outside the span of W_j, task j
-did not ask to keep.
+did not ask to keep. For a penalty that does not couple layers, the same is done for every layer by
+itself.
 """
 
 from __future__ import annotations
@@ -105,6 +106,7 @@ def compress(
     lr: float = 2e-2,
     rho: float = 100.0,
     start: Start = "previous",
+    couple_layers: bool = True,
 ) -> tuple[CompressedTasks, list[float]]:
     """Take a new task's directions in with those of the previous tasks.
 
@@ -121,6 +123,8 @@ def compress(
         loss stay its own; shared are those that were (``"previous"``), or those with the largest
         part among these and all columns that have to go (``"largest"``). ``"noise"`` starts from
         small random numbers instead.
+    :param couple_layers: whether the penalty is to sum codes over parameters, as in the paper; the
+        same for all tasks.
     :return: all tasks, and the relative reconstruction error before each update.
     """
     tasks = 1 if previous is None else previous.tasks + 1
@@ -140,7 +144,8 @@ def compress(
         )
     held = CompressedTasks(compressed, shared, own, compressed.zeros((tasks, shared + own)))
     errors = _fit(held, old, updates=updates, lr=lr, rho=rho)
-    held.targets = _targets(held, old, previous, x_star)
+    known = None if previous is None else previous.targets
+    held.targets = _targets(held, old, known, x_star, couple_layers=couple_layers)
     held.shares = _shares(held, old)
     return held, errors
 
@@ -238,22 +243,41 @@ def _shares(held: CompressedTasks, old: OldTasks) -> Tensor | None:
 
 @torch.no_grad()
 def _targets(
-    held: CompressedTasks, old: OldTasks, previous: CompressedTasks | None, x_star: Weights
+    held: CompressedTasks,
+    old: OldTasks,
+    known: Tensor | None,
+    x_star: Weights,
+    *,
+    couple_layers: bool,
 ) -> Tensor:
-    """Codes of x_j* under the new directions, from those under the old ones."""
-    here_new, here_old = held.directions.encode(x_star), old.directions.encode(x_star)
-    BW, S = held.directions.cross(old.directions), old.directions.gram()
-    rows = []
-    for task, columns in enumerate(old.columns):
-        mine = held.columns(task)
-        target = here_new[mine]
-        if task < held.tasks - 1:
-            assert previous is not None
-            distance = previous.targets[task] - here_old[columns]
-            gram = S[columns[:, None], columns]
-            target = target + BW[mine[:, None], columns] @ _pinv(gram) @ distance
-        rows.append(target)
-    return torch.stack(rows)
+    """Codes of x_j* under the new directions, from those under the old ones.
+
+    :param known: those under the old ones, of all tasks but the new one; None if it is the first.
+    """
+
+    def follow(new: Directions, before: Directions, known: Tensor | None) -> Tensor:
+        here_new, here_old = new.encode(x_star), before.encode(x_star)
+        BW, S = new.cross(before), before.gram()
+        rows = []
+        for task, columns in enumerate(old.columns):
+            mine = held.columns(task)
+            target = here_new[mine]
+            if known is not None and task < len(known):
+                distance = known[task] - here_old[columns]
+                gram = S[columns[:, None], columns]
+                target = target + BW[mine[:, None], columns] @ _pinv(gram) @ distance
+            rows.append(target)
+        return torch.stack(rows)
+
+    if couple_layers:
+        return follow(held.directions, old.directions, known)
+    of_parameters = []
+    for number, name in enumerate(held.directions.factors):
+        # Parameters that the new task has brought come last; earlier tasks have no part in them.
+        row = known[:, number] if known is not None and number < known.shape[1] else None
+        new, before = (d.of_parameter(name) for d in (held.directions, old.directions))
+        of_parameters.append(follow(new, before, row))
+    return torch.stack(of_parameters, dim=1)
 
 
 def _pinv(gram: Tensor) -> Tensor:

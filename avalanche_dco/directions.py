@@ -46,14 +46,15 @@ def common_dtype(tensors: Weights) -> torch.dtype:
     )
 
 
-def bytes_of_directions(like: Weights, k: int) -> int:
-    """Memory of ``k`` directions, with a target and a weight for each.
+def bytes_of_directions(like: Weights, k: int, targets: int = 1) -> int:
+    """Memory of ``k`` directions, with their targets and a weight for each.
 
     :param like: the parameters that have a part in them.
     :param k: number of directions.
+    :param targets: number of targets of each.
     """
     numbers = sum(sum(matrix_shape(tensor.shape)) for tensor in like.values())
-    return k * (numbers + 2) * common_dtype(like).itemsize
+    return k * (numbers + targets + 1) * common_dtype(like).itemsize
 
 
 @dataclass
@@ -261,6 +262,27 @@ class Directions:
             {
                 name: Factors(chosen(f.U, f.start), chosen(f.V, f.start), f.shape)
                 for name, f in self.factors.items()
+            },
+        )
+
+    def of_parameter(self, name: str) -> Directions:
+        """One parameter's part in the directions; the same tensors, no copy.
+
+        :param name: the parameter.
+        """
+        return Directions(self.k, {name: self.factors[name]})
+
+    def by_parameter(self) -> Directions:
+        """The parts of all parameters as directions of their own; the same tensors, no copy.
+
+        Their codes are ENC_l(x_l), first the k of the first parameter, and so on: what
+        :meth:`encode` sums over l.
+        """
+        return Directions(
+            self.k * len(self.factors),
+            {
+                name: Factors(f.U, f.V, f.shape, number * self.k + f.start)
+                for number, (name, f) in enumerate(self.factors.items())
             },
         )
 

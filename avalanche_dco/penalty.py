@@ -10,6 +10,11 @@ Eq. (main_obj) sums ``||ENC^j(x - x_j*)||^2`` over past tasks j. ENC is linear, 
 DCO has w = 1 and c = 0. Directions shared by n tasks (DCO-COMP) enter once: since
 ``sum_j ||z - t_j||^2 = n ||z - mean_j t_j||^2 + const``, with w = n, the mean target and the rest
 in c.
+
+**Layers apart.** ENC sums over layers, ``z = sum_l ENC_l(x_l)``, so that layers may move against
+each other without a penalty. With targets for every layer, ``t_l = ENC_l(x_l*)``, the penalty is
+``sum_l ||ENC_l(x_l) - t_l||^2`` instead: k numbers per layer more, and no other directions. This is
+not in the paper.
 """
 
 from __future__ import annotations
@@ -21,14 +26,28 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from avalanche_dco.directions import Directions
+from avalanche_dco.directions import Directions, Weights
+
+
+def codes(directions: Directions, x: Weights, *, couple_layers: bool) -> Tensor:
+    """The targets that keep the weights x: ENC(x), or ENC_l(x_l) for each parameter l.
+
+    :param directions: the directions.
+    :param x: the weights.
+    :param couple_layers: whether to sum over parameters, as the paper does.
+    :return: k codes, or a row of k for each parameter that has a part in the directions.
+    """
+    if couple_layers:
+        return directions.encode(x)
+    return directions.by_parameter().encode(x).reshape(len(directions.factors), directions.k)
 
 
 class Penalty:
     """A weighted quadratic in the codes of the weights.
 
     :param directions: the prohibited directions of all past tasks.
-    :param targets: t, the codes of the weights that are to be kept; one per direction.
+    :param targets: t, the codes of the weights that are to be kept (:func:`codes`): one per
+        direction, or a row of them for each parameter that has a part in the directions.
     :param weights: w, one per direction; ones by default.
     :param constant: c, the part that does not depend on the weights.
     """
@@ -42,8 +61,13 @@ class Penalty:
     ):
         self.directions = directions
         self.targets = targets
-        self.weights = torch.ones_like(targets) if weights is None else weights
+        self.weights = targets.new_ones(directions.k) if weights is None else weights
         self.constant = constant
+
+    @property
+    def couples_layers(self) -> bool:
+        """Whether codes are summed over parameters, as in the paper."""
+        return self.targets.ndim == 1
 
     @property
     def nbytes(self) -> int:
@@ -65,10 +89,22 @@ class Penalty:
         return cls(**{**state, "directions": Directions.from_state(state["directions"])})
 
     def cat(self, other: Penalty) -> Penalty:
-        """The sum of two penalties over the weights they have, together, as one penalty."""
+        """The sum of two penalties over the weights they have, together, as one penalty.
+
+        :param other: one that couples layers if this one does.
+        """
+        directions = self.directions.cat(other.directions)
+        if self.couples_layers:
+            targets = torch.cat([self.targets, other.targets])
+        else:
+            targets = self.targets.new_zeros(len(directions.factors), directions.k)
+            targets[: len(self.targets), : self.directions.k] = self.targets
+            row_of = {name: row for row, name in enumerate(directions.factors)}
+            for name, row in zip(other.directions.factors, other.targets, strict=True):
+                targets[row_of[name], self.directions.k :] = row
         return Penalty(
-            self.directions.cat(other.directions),
-            torch.cat([self.targets, other.targets]),
+            directions,
+            targets,
             torch.cat([self.weights, other.weights]),
             self.constant + other.constant,
         )
@@ -108,15 +144,18 @@ class _PenaltyFunction(torch.autograd.Function):
         names: list[str],
         *tensors: Tensor,
     ) -> Tensor:
-        residual = penalty.directions.encode(dict(zip(names, tensors, strict=True)))
-        residual -= penalty.targets
-        weighted = penalty.weights * residual
+        directions = penalty.directions
+        if not penalty.couples_layers:
+            directions = directions.by_parameter()
+        residual = directions.encode(dict(zip(names, tensors, strict=True)))
+        residual -= penalty.targets.flatten()
+        weighted = (penalty.weights * residual.reshape(penalty.targets.shape)).flatten()
         value = strength * (weighted @ residual + penalty.constant)
 
         wanted = [
             name for name, needed in zip(names, ctx.needs_input_grad[4:], strict=True) if needed
         ]
-        gradient = penalty.directions.decode(weighted * (2 * strength), wanted)
+        gradient = directions.decode(weighted * (2 * strength), wanted)
         ctx.gradient = [gradient.get(name) for name in names]
         ctx.scale = _shortening(list(gradient.values()), max_grad_norm)
         ctx.dtypes = [tensor.dtype for tensor in tensors]

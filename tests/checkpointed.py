@@ -52,6 +52,8 @@ QUICK: dict[str, Any] = {
 PLUGINS: dict[str, Callable[[], SupervisedPlugin]] = {
     "dco": lambda: DCOPlugin(**QUICK, gamma_1=0.001),
     "dco-logits": lambda: DCOPlugin(**QUICK, gradient_source="logits"),
+    "dco-layers-apart": lambda: DCOPlugin(**QUICK, couple_layers=False),
+    "dco-comp-layers-apart": lambda: DCOCompPlugin(**QUICK, couple_layers=False),
     "dco-comp": lambda: DCOCompPlugin(**QUICK, compression_updates=3),
     "gpm": lambda: GPMPlugin(0.9, threshold_growth=0.003, samples=40),
     "ewc": lambda: EWCPlugin(10.0),

@@ -11,6 +11,8 @@ from avalanche.training.plugins import EvaluationPlugin
 from avalanche.training.supervised import Naive
 from torch import Tensor, nn
 
+from avalanche_dco.models import MLP
+from benchmarks.digits import permuted_digits
 from benchmarks.tensors import tensor_benchmark, tensor_dataset
 
 QUICK: dict[str, Any] = {
@@ -89,6 +91,22 @@ def train(model: nn.Module, benchmark: CLScenario, plugins: Sequence[Any] = (), 
     for experience in benchmark.train_stream:
         strategy.train(experience)
     return strategy
+
+
+def errors_on_two_permutations(plugins: Sequence[Any]) -> list[float]:
+    """The error on each of two permutations of the digits after a small network learned both."""
+    benchmark = permuted_digits(2)
+    torch.manual_seed(0)
+    model = MLP(64, hidden_size=32)
+    train(
+        model,
+        benchmark,
+        plugins,
+        train_epochs=8,
+        train_mb_size=32,
+        optimizer=lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9),
+    )
+    return [error_on(model, experience) for experience in benchmark.test_stream]
 
 
 def weights_of(model: nn.Module) -> Tensor:

@@ -12,11 +12,18 @@ from torch import nn
 
 from avalanche_dco import DCOComp, DCOCompPlugin
 from avalanche_dco.errors import SettingError
-from avalanche_dco.models import MLP
 from avalanche_dco.plugins import base
 from avalanche_dco.plugins import dco_comp as compression_of_plugin
-from benchmarks.digits import permuted_digits
-from tests.learning import QUICK, blobs, error_on, naive, small_mlp, split_blobs, train, weights_of
+from tests.learning import (
+    QUICK,
+    blobs,
+    errors_on_two_permutations,
+    naive,
+    small_mlp,
+    split_blobs,
+    train,
+    weights_of,
+)
 
 COMP = QUICK | {"compression_updates": 3}
 
@@ -35,22 +42,10 @@ def test_differs_from_naive_and_is_the_same_for_the_same_seed():
 
 
 def test_forgets_less_than_naive_on_permuted_digits():
-    benchmark, errors = permuted_digits(2), {}
     settings = {"gradients_per_update": 8, "autoencoder_updates": 60, "push_epochs": 2}
-    for name, plugins in {"naive": [], "comp": [DCOCompPlugin(k=128, **settings)]}.items():
-        torch.manual_seed(0)
-        model = MLP(64, hidden_size=32)
-        train(
-            model,
-            benchmark,
-            plugins,
-            train_epochs=8,
-            train_mb_size=32,
-            optimizer=lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9),
-        )
-        errors[name] = [error_on(model, e) for e in benchmark.test_stream]
-    assert errors["comp"][0] < 0.8 * errors["naive"][0]
-    assert errors["comp"][1] < 0.15
+    errors = errors_on_two_permutations([DCOCompPlugin(k=128, **settings)])
+    assert errors[0] < 0.8 * errors_on_two_permutations([])[0]
+    assert errors[1] < 0.15
 
 
 def test_memory_and_penalty_do_not_grow_with_the_experiences():

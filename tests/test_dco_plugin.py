@@ -15,11 +15,18 @@ from torch import nn
 from avalanche_dco import DCO, DCOPlugin
 from avalanche_dco.cone import push
 from avalanche_dco.errors import GradientError, ModelError, SettingError
-from avalanche_dco.models import MLP
 from avalanche_dco.penalty import Penalty
 from avalanche_dco.plugins import base
-from benchmarks.digits import permuted_digits
-from tests.learning import QUICK, blobs, error_on, naive, small_mlp, stream, train, weights_of
+from tests.learning import (
+    QUICK,
+    blobs,
+    errors_on_two_permutations,
+    naive,
+    small_mlp,
+    stream,
+    train,
+    weights_of,
+)
 
 OFF = {"dco_lambda": 0.0, "push_epochs": 0, "autoencoder_updates": 0}
 
@@ -49,33 +56,16 @@ class TestEffect:
 
     @pytest.mark.parametrize("source", ["criterion", "logits"])
     def test_forgets_less_than_naive_on_permuted_digits(self, source):
-        benchmark = permuted_digits(2)
-        errors = {}
-        for name, plugins in {
-            "naive": [],
-            "dco": [
-                DCOPlugin(
-                    k=64,
-                    gradients_per_update=8,
-                    autoencoder_updates=60,
-                    push_epochs=2,
-                    gradient_source=source,
-                )
-            ],
-        }.items():
-            torch.manual_seed(0)
-            model = MLP(64, hidden_size=32)
-            train(
-                model,
-                benchmark,
-                plugins,
-                train_epochs=8,
-                train_mb_size=32,
-                optimizer=lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9),
-            )
-            errors[name] = [error_on(model, e) for e in benchmark.test_stream]
-        assert errors["dco"][0] < 0.7 * errors["naive"][0]
-        assert errors["dco"][1] < 0.15
+        plugin = DCOPlugin(
+            k=64,
+            gradients_per_update=8,
+            autoencoder_updates=60,
+            push_epochs=2,
+            gradient_source=source,
+        )
+        errors = errors_on_two_permutations([plugin])
+        assert errors[0] < 0.7 * errors_on_two_permutations([])[0]
+        assert errors[1] < 0.15
 
     def test_penalty_is_off_in_the_first_experience_and_positive_in_the_second(self):
         plugin = DCOPlugin(**QUICK)
@@ -125,6 +115,7 @@ class TestEffect:
             "autoencoder_tolerance": 0.14,
             "trajectory_lr": 0.15,
             "max_penalty_grad_norm": 16.0,
+            "couple_layers": False,
             "gradient_source": "logits",
             "parameter_filter": lambda name, parameter: True,
         }
@@ -428,6 +419,7 @@ class TestErrors:
             ("autoencoder_tolerance", -0.1),
             ("trajectory_lr", float("inf")),
             ("max_penalty_grad_norm", 0.0),
+            ("couple_layers", None),
             ("gradient_source", "fisher"),
             ("parameter_filter", "head"),
         ],

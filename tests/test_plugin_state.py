@@ -130,6 +130,8 @@ class TestRefusals:
         self.refused(DCOCompPlugin(**other), state, "made with k=6, and this .* has k=10")
         plain = DCOCompPlugin(**QUICK, compression_loss="directions")
         self.refused(plain, state, "made with compression_loss='gradients'")
+        apart = DCOCompPlugin(**QUICK, couple_layers=False)
+        self.refused(apart, state, "made with couple_layers=True")
         online = EWCPlugin(1.0, mode="online", decay_factor=0.5)
         separate = train(small_mlp(), blobs(1), [EWCPlugin(1.0)]).plugins[0].state_dict()
         self.refused(online, separate, "mode='separate'")

@@ -41,7 +41,8 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
     For the arguments, see :class:`avalanche_dco.DCOPlugin`.
     """
 
-    _SETTINGS: tuple[str, ...] = ("k", "dco_lambda", "gradient_source")
+    _SETTINGS: tuple[str, ...] = ("k", "dco_lambda", "couple_layers", "gradient_source")
+    _BINDING: tuple[str, ...] = ("couple_layers",)
     _ON_MODEL_DEVICE = False  # see _follow
     _THRIFTIER = ""
     """What to use instead if memory is short, besides a smaller k."""
@@ -64,6 +65,7 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
         autoencoder_tolerance: float | None = None,
         trajectory_lr: float = 1e-3,
         max_penalty_grad_norm: float | None = 20.0,
+        couple_layers: bool = True,
         gradient_source: GradientSource = "criterion",
         parameter_filter: ParameterFilter | None = None,
         max_bytes: float | None = None,
@@ -84,6 +86,7 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
         self.autoencoder_tolerance = autoencoder_tolerance
         self.trajectory_lr = trajectory_lr
         self.max_penalty_grad_norm = max_penalty_grad_norm
+        self.couple_layers = couple_layers
         self.gradient_source = gradient_source
         self.parameter_filter = parameter_filter
         self.max_bytes = max_bytes

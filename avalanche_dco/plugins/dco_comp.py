@@ -48,7 +48,7 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     """
 
     _SETTINGS = (*DirectionConstrainedPlugin._SETTINGS, "compression_loss")
-    _BINDING = ("k", "compression_loss")
+    _BINDING = (*DirectionConstrainedPlugin._BINDING, "k", "compression_loss")
 
     def __init__(
         self,
@@ -125,6 +125,7 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
             lr=self.compression_lr,
             rho=self.rho,
             start=self.compression_start,
+            couple_layers=self.couple_layers,
         )
         if tasks.own == 0:
             warnings.warn(
@@ -148,11 +149,12 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
         tasks = 1 + (0 if self._tasks is None else self._tasks.tasks)
         shared, own = self.k // 2, self.k // (2 * tasks)
         columns = shared + tasks * own
-        numbers = tasks * (shared + own)  # targets
+        targets = 1 if self.couple_layers else len(constrained)
+        numbers = tasks * targets * (shared + own)
         if self.compression_loss == "gradients":
             numbers += columns  # shares
         size = common_dtype(constrained).itemsize
-        return bytes_of_directions(constrained, columns) + numbers * size
+        return bytes_of_directions(constrained, columns, targets) + numbers * size
 
     def _memory(self) -> Plain:
         return {"tasks": None if self._tasks is None else self._tasks.state()}

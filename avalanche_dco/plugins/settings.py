@@ -90,6 +90,11 @@ def check_direction_settings(settings: Mapping[str, Any]) -> None:
             f"{settings['gradients_per_update']}: the model moves after every tau gradients, and "
             "would not move at all."
         )
+    if not isinstance(settings["couple_layers"], bool):
+        raise SettingError(
+            f"couple_layers={settings['couple_layers']!r} must be True (the penalty is on codes "
+            "summed over all parameters, as in the paper) or False (on those of every parameter)."
+        )
     if settings["gradient_source"] not in ("criterion", "logits"):
         raise SettingError(
             f"gradient_source={settings['gradient_source']!r} must be 'criterion' (the paper's: "

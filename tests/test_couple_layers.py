@@ -1,0 +1,177 @@
+"""A penalty on every layer's codes instead of on their sum (``couple_layers=False``)."""
+
+import pytest
+import torch
+from hypothesis import given
+
+from avalanche_dco import DCOCompPlugin, DCOPlugin
+from avalanche_dco.compression import compress
+from avalanche_dco.directions import Directions
+from avalanche_dco.penalty import Penalty, codes
+from tests.learning import QUICK, blobs, errors_on_two_permutations, naive, small_mlp, train
+from tests.problems import directions, explicit_matrix, flat, seeds, shapes, weights
+
+EXACT = {"rtol": 1e-10, "atol": 1e-10}
+
+
+def apart(d, x_star):
+    return Penalty(d, codes(d, x_star, couple_layers=False))
+
+
+def explicit(d, x, x_star):
+    """sum_l ||W_l^T (x_l - x_l*)||^2 with the matrices W_l of every parameter."""
+    return sum(
+        (explicit_matrix(d.of_parameter(name)).T @ (x[name] - x_star[name]).reshape(-1))
+        .square()
+        .sum()
+        for name in d.factors
+    )
+
+
+@given(shapes, seeds)
+def test_codes_of_parameters_add_up_to_the_papers_and_share_its_tensors(shape, seed):
+    d, x = directions(shape, 3, seed), weights(shape, seed + 1)
+    rows = codes(d, x, couple_layers=False)
+    assert rows.shape == (len(shape), 3)
+    torch.testing.assert_close(rows.sum(0), codes(d, x, couple_layers=True), **EXACT)
+    for name, f in d.by_parameter().factors.items():
+        assert f.U is d.factors[name].U
+        assert f.V is d.factors[name].V
+
+
+@given(shapes, seeds)
+def test_value_and_gradient_equal_autograd_through_explicit_matrices(shape, seed):
+    tasks = [(directions(shape, 3, seed + j), weights(shape, seed + 10 + j)) for j in range(2)]
+    first, second = (apart(*task) for task in tasks)
+    x, y = (
+        {name: tensor.requires_grad_() for name, tensor in weights(shape, seed + 20).items()}
+        for _ in range(2)
+    )
+    value = first.cat(second)(x, 3.0)
+    value.backward()
+    expected = 3.0 * sum(explicit(d, y, x_star) for d, x_star in tasks)
+    expected.backward()
+    torch.testing.assert_close(value, expected, **EXACT)
+    for name in shape:
+        torch.testing.assert_close(x[name].grad, y[name].grad, **EXACT)
+
+
+def test_layers_cannot_move_against_each_other():
+    d = directions({"a": (2, 2), "b": (2, 2)}, 1, 0)
+    x_star = weights({"a": (2, 2), "b": (2, 2)}, 1)
+    away = d.decode(torch.ones(1, dtype=torch.float64))
+    length = {name: part.square().sum() for name, part in away.items()}
+    x = {
+        "a": x_star["a"] + away["a"] / length["a"],
+        "b": x_star["b"] - away["b"] / length["b"],
+    }
+    assert Penalty(d, d.encode(x_star))(x, 1.0).item() == pytest.approx(0, abs=1e-12)
+    assert apart(d, x_star)(x, 1.0).item() == pytest.approx(2)
+
+
+def test_parameters_that_only_one_of_two_tasks_has():
+    old, new = {"w": (3, 4), "head1": (2, 3)}, {"w": (3, 4), "head2": (2, 3)}
+    tasks = [(directions(s, 3, j), weights(s, 10 + j)) for j, s in enumerate((old, new))]
+    first, second = (apart(*task) for task in tasks)
+    x = weights({**old, **new}, 20)
+    expected = sum(explicit(d, x, x_star) for d, x_star in tasks)
+    torch.testing.assert_close(first.cat(second)(x, 1.0), expected, **EXACT)
+
+
+def test_state_and_growth_keep_the_value():
+    shape, grown = {"head": (2, 3), "bias": (2,)}, {"head": (4, 3), "bias": (4,)}
+    penalty = apart(directions(shape, 3, 0), weights(shape, 1))
+    x, wider = weights(shape, 2), weights(grown, 3)
+    for name, part in x.items():
+        wider[name][:2] = part
+    again = Penalty.from_state(penalty.state())
+    assert not again.couples_layers
+    torch.testing.assert_close(again(x, 1.0), penalty(x, 1.0), rtol=0, atol=0)
+    torch.testing.assert_close(penalty.following(wider)(wider, 1.0), penalty(x, 1.0), **EXACT)
+
+
+@given(shapes, seeds)
+def test_compressed_penalty_is_the_sum_over_tasks_and_layers(shape, seed):
+    held, x = None, [weights(shape, seed + j) for j in range(3)]
+    for j in range(3):
+        new = directions(shape, 4, seed + 5 + j)
+        held, _ = compress(held, new, x[j], k=12, updates=1, couple_layers=False)
+    y = weights(shape, seed + 9)
+    expected = 0
+    for number, name in enumerate(shape):
+        W = explicit_matrix(held.directions.of_parameter(name))
+        for j in range(3):
+            z = W[:, held.columns(j)].T @ y[name].reshape(-1)
+            expected += (z - held.targets[j, number]).square().sum()
+    torch.testing.assert_close(held.penalty()(y, 1.0), expected, **EXACT)
+
+
+@given(seeds)
+def test_compressed_targets_are_those_of_the_nearest_weights_of_every_layer(seed):
+    shape = {"v": (3, 5), "w": (4, 5)}
+    x_1, x_2 = weights(shape, seed), weights(shape, seed + 1)
+    first, _ = compress(
+        None, directions(shape, 6, seed + 2), x_1, k=8, updates=2, couple_layers=False
+    )
+    both, _ = compress(
+        first, directions(shape, 4, seed + 3), x_2, k=8, updates=2, couple_layers=False
+    )
+    for number, name in enumerate(shape):
+        here = x_2[name].reshape(-1)
+        W = explicit_matrix(first.directions.of_parameter(name))[:, first.columns(0)]
+        B = explicit_matrix(both.directions.of_parameter(name))
+        away = first.targets[0, number] - W.T @ here
+        step = torch.linalg.lstsq(W.T, away, driver="gelsd").solution
+        expected = B[:, both.columns(0)].T @ (here + step)
+        torch.testing.assert_close(both.targets[0, number], expected, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(both.targets[1, number], B[:, both.columns(1)].T @ here, **EXACT)
+
+
+def test_compression_takes_in_parameters_that_a_later_task_brings():
+    old, new = {"w": (3, 4)}, {"w": (3, 4), "head": (2, 3)}
+    x = weights(new, 0)
+    first, _ = compress(None, directions(old, 4, 1), x, k=8, updates=2, couple_layers=False)
+    both, _ = compress(first, directions(new, 4, 2), x, k=8, updates=2, couple_layers=False)
+    assert both.targets.shape == (2, 2, both.shared + both.own)
+    assert both.penalty()(x, 1.0).item() == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("plugin", [DCOPlugin, DCOCompPlugin])
+def test_plugins_learn_otherwise_with_the_same_directions(plugin):
+    weights_after = {}
+    for couple in (True, False):
+        torch.manual_seed(1)
+        strategy = train(small_mlp(), blobs(2), [plugin(**QUICK, couple_layers=couple)])
+        held = strategy.plugins[0].penalty
+        assert held.couples_layers is couple
+        assert isinstance(held.directions, Directions)
+        weights_after[couple] = flat(dict(strategy.model.named_parameters()))
+        value = held(dict(strategy.model.named_parameters()), 1.0)
+        assert value.item() >= 0
+    assert not torch.equal(weights_after[True], weights_after[False])
+
+
+def test_forgets_less_than_naive():
+    settings = {"gradients_per_update": 8, "autoencoder_updates": 40, "push_epochs": 2, "k": 32}
+    errors = errors_on_two_permutations([DCOPlugin(**settings, couple_layers=False)])
+    assert errors[0] < 0.8 * errors_on_two_permutations([])[0]
+
+
+@pytest.mark.parametrize("plugin", [DCOPlugin, DCOCompPlugin])
+@pytest.mark.filterwarnings("error:Experience")
+def test_memory_is_as_expected(plugin):
+    first, second = blobs(2).train_stream
+
+    def bytes_kept(**limit):
+        strategy = naive(small_mlp(), [plugin(**QUICK, couple_layers=False, **limit)])
+        strategy.train(first)
+        strategy.train(second)
+        return strategy.plugins[0].memory_bytes
+
+    kept = bytes_kept()
+    assert bytes_kept(max_bytes=kept) == kept
+    with pytest.raises(UserWarning, match=f"keep {kept:,} bytes"):
+        bytes_kept(max_bytes=kept - 1)
+    coupled = train(small_mlp(), blobs(2), [plugin(**QUICK)]).plugins[0].memory_bytes
+    per_target = 4 * (16 if plugin is DCOPlugin else 8 + 2 * (4 + 2))
+    assert kept - coupled == 3 * per_target  # four parameters instead of one sum
