@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ _SHOWN = (
     "k", "new_task_k", "compression_updates", "gradients_per_update", "ewc_lambda", "si_lambda",
     "threshold", "lambda_reg", "alpha",
 )  # fmt: skip
+_SHOWN_IF_NOT = {"couple_layers": True}
 _ONE_SETTING = ["benchmark", "method", "preset", "lr", "weight_decay", "settings"]
 
 
@@ -109,9 +111,15 @@ def _run_of(folder: Path) -> dict[str, Any]:
         "preset": config.get("preset", ""),
         "lr": config["training"]["lr"],
         "weight_decay": config["training"]["weight_decay"],
-        "settings": ", ".join(f"{k}={v}" for k, v in config["settings"].items() if k in _SHOWN),
+        "settings": ", ".join(_shown(config["settings"])),
         **outcome,
     }
+
+
+def _shown(settings: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in settings.items():
+        if name in _SHOWN or (name in _SHOWN_IF_NOT and value != _SHOWN_IF_NOT[name]):
+            yield f"{name}={value}"
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def results(tmp_path):
             "method": "dco",
             "seed": seed,
             "training": {"lr": 0.001, "weight_decay": 0.5},
-            "settings": {"k": 5, "theta": 0.2},
+            "settings": {"k": 5, "theta": 0.2, "couple_layers": True},
         }
         outcome = {"average": average, "fwi": 1.0, "bwt": 1.0, "memory_bytes": 2e6}
         (folder / "errors.csv").write_text("after_experience,experience,error_percent\n")
@@ -57,7 +57,7 @@ def test_methods_stand_beside_the_paper_best_first(results):
             "preset": "fast",
             "method": method,
             "training": {"lr": 0.01, "weight_decay": 0},
-            "settings": {"ewc_lambda": 7} if method == "ewc" else {},
+            "settings": {"ewc_lambda": 7} if method == "ewc" else {"couple_layers": False},
         }
         outcome = {"average": average, "fwi": None, "bwt": 0.5, "memory_bytes": 0, "seconds": 90.0}
         (folder / "errors.csv").write_text("after_experience,experience,error_percent\n")
@@ -66,7 +66,8 @@ def test_methods_stand_beside_the_paper_best_first(results):
     lines = tables.make_table(["beside-paper", "split-mnist", "b"], results).splitlines()
     assert lines[2:] == [
         "| ewc | lr=0.01, wd=0, ewc_lambda=7 | fast | 1 | 1.00 | – | 0.50 | 2.70 | 1.5 | 0.0 |",
-        "| naive | lr=0.01, wd=0 | fast | 1 | 9.00 | – | 0.50 | 9.68 | 1.5 | 0.0 |",
+        "| naive | lr=0.01, wd=0, couple_layers=False | fast "
+        "| 1 | 9.00 | – | 0.50 | 9.68 | 1.5 | 0.0 |",
     ]
     with pytest.raises(DCOError, match="no runs of permuted-mnist"):
         tables.make_table(["beside-paper", "permuted-mnist", "b"], results)
