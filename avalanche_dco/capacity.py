@@ -37,21 +37,18 @@ _ROUNDS = 4
 class DirectionSpan:
     """The span of directions, prepared once to be asked about many gradients.
 
-    Keeps a k x k matrix in float64, and the directions themselves by reference.
+    Keeps a k x k matrix in float64 (with layers apart one per parameter), and the directions
+    themselves by reference.
 
     :param directions: the prohibited directions; they must not be changed afterwards.
+    :param couple_layers: whether a direction is one, over all parameters, or its part in every
+        parameter is one by itself, as for the penalty.
     """
 
-    def __init__(self, directions: Directions):
-        self._directions = directions
-        gram = _in_double(directions).gram()
-        lengths = gram.diagonal().sqrt()
-        # A direction of length zero spans nothing, and its codes are zero too.
-        self._scale = torch.where(lengths > 0, 1 / lengths, torch.zeros_like(lengths))
-        gram *= self._scale
-        gram *= self._scale[:, None]
-        gram.diagonal().add_(CUT_OFF)
-        self._cholesky = torch.linalg.cholesky(gram)
+    def __init__(self, directions: Directions, *, couple_layers: bool = True):
+        apart = [directions.of_parameter(name) for name in directions.factors]
+        # Parts of different parameters are orthogonal, so that shares in their spans add up.
+        self._blocks = [_Block(part) for part in ([directions] if couple_layers else apart)]
 
     def shares(self, gradients: Iterable[Weights]) -> Tensor:
         """Each gradient's share of energy in the span, between 0 and 1.
@@ -61,24 +58,46 @@ class DirectionSpan:
             zero has a share of 0, one that is not finite has NaN.
         :return: one number per gradient, float64.
         """
-        directions = _in_double(self._directions)
-        codes, energies = [], []
+        in_double = [_in_double(block.directions) for block in self._blocks]
+        codes: list[list[Tensor]] = [[] for _ in self._blocks]
+        lengths = []
         for gradient in gradients:
-            codes.append(directions.encode(_completed(gradient, directions)) * self._scale)
-            energies.append(energy(gradient).to(self._scale.device))
-        if not codes:
-            return self._scale.new_zeros(0)
-        return self._shares(torch.stack(codes, dim=1), torch.stack(energies))
-
-    def _shares(self, codes: Tensor, energies: Tensor) -> Tensor:
-        """Shares from codes (k x m) and squared lengths (m)."""
-        solution = torch.zeros_like(codes)
-        for _ in range(_ROUNDS):
-            solution = torch.cholesky_solve(codes + CUT_OFF * solution, self._cholesky)
-        inside = (codes * solution).sum(0)
+            for directions, of_block in zip(in_double, codes, strict=True):
+                of_block.append(directions.encode(_completed(gradient, directions)))
+            lengths.append(energy(gradient))
+        device = self._blocks[0].directions.device
+        if not lengths:
+            return torch.zeros(0, dtype=torch.float64, device=device)
+        energies = torch.stack([length.to(device) for length in lengths])
+        inside = torch.zeros_like(energies)
+        for block, of_block in zip(self._blocks, codes, strict=True):
+            inside += block.inside(torch.stack(of_block, dim=1))
         # 0/0 is "nothing of it is prohibited"; only rounding takes the quotient out of [0, 1].
         shares = torch.where(energies == 0, 0.0, inside / energies).clamp(0.0, 1.0)
         return torch.where(energies.isfinite(), shares, torch.nan)
+
+
+class _Block:
+    """The span of some directions: their scaled Gram matrix, factorised."""
+
+    def __init__(self, directions: Directions):
+        self.directions = directions
+        gram = _in_double(directions).gram()
+        lengths = gram.diagonal().sqrt()
+        # A direction of length zero spans nothing, and its codes are zero too.
+        self._scale = torch.where(lengths > 0, 1 / lengths, torch.zeros_like(lengths))
+        gram *= self._scale
+        gram *= self._scale[:, None]
+        gram.diagonal().add_(CUT_OFF)
+        self._cholesky = torch.linalg.cholesky(gram)
+
+    def inside(self, codes: Tensor) -> Tensor:
+        """Energies in the span (m), from codes (k x m)."""
+        codes = codes * self._scale[:, None]
+        solution = torch.zeros_like(codes)
+        for _ in range(_ROUNDS):
+            solution = torch.cholesky_solve(codes + CUT_OFF * solution, self._cholesky)
+        return (codes * solution).sum(0)
 
 
 def energy(gradient: Weights) -> Tensor:

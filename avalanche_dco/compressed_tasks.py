@@ -37,6 +37,11 @@ class CompressedTasks:
         """Number of tasks, n."""
         return len(self.targets)
 
+    @property
+    def couple_layers(self) -> bool:
+        """Whether the targets are codes summed over parameters, as in the paper."""
+        return self.targets.ndim == 2
+
     def columns(self, task: int) -> Tensor:
         """Numbers of the columns that belong to a task: the shared ones and its own."""
         first = self.shared + task * self.own
@@ -92,7 +97,8 @@ class CompressedTasks:
         weights[: self.shared] = self.tasks
         return Penalty(
             self.directions,
-            torch.cat([mean, own.movedim(0, -2).flatten(-2)], dim=-1),
+            torch.cat([mean, own.movedim(0, -2).flatten(-2)], dim=-1).flatten(),
             weights,
             (shared - mean).square().sum().item(),
+            couple_layers=self.couple_layers,
         )

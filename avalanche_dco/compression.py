@@ -127,6 +127,11 @@ def compress(
         same for all tasks.
     :return: all tasks, and the relative reconstruction error before each update.
     """
+    if previous is not None and previous.couple_layers != couple_layers:
+        raise SettingError(
+            f"The tasks so far have couple_layers={previous.couple_layers}, and the new one has "
+            f"{couple_layers}. Give compress the same for every task."
+        )
     tasks = 1 if previous is None else previous.tasks + 1
     old = OldTasks.of(previous, new, shares)
     shared, own = k // 2, k // (2 * tasks)
@@ -184,11 +189,7 @@ def _padded(old: Directions, columns: Tensor, n: int) -> Directions:
     taken = old.select(columns)
     if len(columns) == n:
         return taken
-    like = {
-        name: torch.empty(f.shape, dtype=f.U.dtype, device=f.U.device)
-        for name, f in old.factors.items()
-    }
-    return taken.cat(Directions.random(like, n - len(columns)))
+    return taken.cat(Directions.random(old.like(), n - len(columns)))
 
 
 def _fit(

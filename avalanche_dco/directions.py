@@ -185,6 +185,10 @@ class Directions:
         """Memory the factors take."""
         return sum(f.U.nbytes + f.V.nbytes for f in self.factors.values())
 
+    def like(self) -> dict[str, Tensor]:
+        """For every parameter a tensor of its shape, of no memory and no meaning."""
+        return {name: f.U.new_zeros(()).expand(f.shape) for name, f in self.factors.items()}
+
     @property
     def device(self) -> torch.device:
         """Where the factors are."""
@@ -275,16 +279,14 @@ class Directions:
     def by_parameter(self) -> Directions:
         """The parts of all parameters as directions of their own; the same tensors, no copy.
 
-        Their codes are ENC_l(x_l), first the k of the first parameter, and so on: what
-        :meth:`encode` sums over l.
+        Their codes are ENC_l(x_l), which :meth:`encode` sums over l: first those of the first
+        parameter, as many as there are directions in which it has a part, and so on.
         """
-        return Directions(
-            self.k * len(self.factors),
-            {
-                name: Factors(f.U, f.V, f.shape, number * self.k + f.start)
-                for number, (name, f) in enumerate(self.factors.items())
-            },
-        )
+        factors, start = {}, 0
+        for name, f in self.factors.items():
+            factors[name] = Factors(f.U, f.V, f.shape, start)
+            start = factors[name].columns.stop
+        return Directions(start, factors)
 
     def following(self, x: Weights) -> Directions:
         """The same directions for parameters that may have grown or moved to another device.

@@ -11,10 +11,10 @@ DCO has w = 1 and c = 0. Directions shared by n tasks (DCO-COMP) enter once: sin
 ``sum_j ||z - t_j||^2 = n ||z - mean_j t_j||^2 + const``, with w = n, the mean target and the rest
 in c.
 
-**Layers apart.** ENC sums over layers, ``z = sum_l ENC_l(x_l)``, so that layers may move against
-each other without a penalty. With targets for every layer, ``t_l = ENC_l(x_l*)``, the penalty is
-``sum_l ||ENC_l(x_l) - t_l||^2`` instead: k numbers per layer more, and no other directions. This is
-not in the paper.
+**Layers apart.** ENC sums over layers (here parameters), ``z = sum_l ENC_l(x_l)``, so that they
+may move against each other without a penalty. With targets ``t_l = ENC_l(x_l*)`` for each of them,
+the penalty is ``sum_l ||ENC_l(x_l) - t_l||^2`` instead: the formula above for the directions of
+:meth:`Directions.by_parameter`, which are the same tensors. This is not in the paper.
 """
 
 from __future__ import annotations
@@ -27,29 +27,18 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from avalanche_dco.directions import Directions, Weights
-
-
-def codes(directions: Directions, x: Weights, *, couple_layers: bool) -> Tensor:
-    """The targets that keep the weights x: ENC(x), or ENC_l(x_l) for each parameter l.
-
-    :param directions: the directions.
-    :param x: the weights.
-    :param couple_layers: whether to sum over parameters, as the paper does.
-    :return: k codes, or a row of k for each parameter that has a part in the directions.
-    """
-    if couple_layers:
-        return directions.encode(x)
-    return directions.by_parameter().encode(x).reshape(len(directions.factors), directions.k)
+from avalanche_dco.errors import SettingError
 
 
 class Penalty:
     """A weighted quadratic in the codes of the weights.
 
     :param directions: the prohibited directions of all past tasks.
-    :param targets: t, the codes of the weights that are to be kept (:func:`codes`): one per
-        direction, or a row of them for each parameter that has a part in the directions.
+    :param targets: t, the codes of the weights that are to be kept: one per direction, or, with
+        layers apart, one per direction of :meth:`Directions.by_parameter`.
     :param weights: w, one per direction; ones by default.
     :param constant: c, the part that does not depend on the weights.
+    :param couple_layers: whether codes are summed over parameters, as in the paper.
     """
 
     def __init__(
@@ -58,16 +47,32 @@ class Penalty:
         targets: Tensor,
         weights: Tensor | None = None,
         constant: float = 0.0,
+        *,
+        couple_layers: bool = True,
     ):
         self.directions = directions
         self.targets = targets
         self.weights = targets.new_ones(directions.k) if weights is None else weights
         self.constant = constant
+        self.couple_layers = couple_layers
 
-    @property
-    def couples_layers(self) -> bool:
-        """Whether codes are summed over parameters, as in the paper."""
-        return self.targets.ndim == 1
+    @classmethod
+    def keeping(cls, x: Weights, directions: Directions, *, couple_layers: bool) -> Penalty:
+        """The penalty of one task.
+
+        :param x: the weights to be kept, x_j*.
+        :param directions: the task's.
+        :param couple_layers: whether codes are summed over parameters.
+        """
+        coded = directions if couple_layers else directions.by_parameter()
+        return cls(directions, coded.encode(x), couple_layers=couple_layers)
+
+    def coded(self) -> tuple[Directions, Tensor]:
+        """The directions whose codes are penalised, and w for each of them."""
+        if self.couple_layers:
+            return self.directions, self.weights
+        weights = [self.weights[f.columns] for f in self.directions.factors.values()]
+        return self.directions.by_parameter(), torch.cat(weights)
 
     @property
     def nbytes(self) -> int:
@@ -81,6 +86,7 @@ class Penalty:
             "targets": self.targets,
             "weights": self.weights,
             "constant": self.constant,
+            "couple_layers": self.couple_layers,
         }
 
     @classmethod
@@ -94,26 +100,48 @@ class Penalty:
         :param other: one that couples layers if this one does.
         """
         directions = self.directions.cat(other.directions)
-        if self.couples_layers:
+        if self.couple_layers != other.couple_layers:
+            raise SettingError(
+                "A penalty that couples layers and one that does not cannot be one penalty. Make "
+                "both with the same couple_layers."
+            )
+        if self.couple_layers:
             targets = torch.cat([self.targets, other.targets])
         else:
-            targets = self.targets.new_zeros(len(directions.factors), directions.k)
-            targets[: len(self.targets), : self.directions.k] = self.targets
-            row_of = {name: row for row, name in enumerate(directions.factors)}
-            for name, row in zip(other.directions.factors, other.targets, strict=True):
-                targets[row_of[name], self.directions.k :] = row
+            mine, theirs = self._targets_by_parameter(), other._targets_by_parameter()
+            rows = []
+            for name, f in directions.factors.items():
+                row = self.targets.new_zeros(f.U.shape[1])  # a gap between them has no targets
+                if name in mine:
+                    row[: len(mine[name])] = mine[name]
+                if name in theirs:
+                    row[len(row) - len(theirs[name]) :] = theirs[name]
+                rows.append(row)
+            targets = torch.cat(rows)
         return Penalty(
             directions,
             targets,
             torch.cat([self.weights, other.weights]),
             self.constant + other.constant,
+            couple_layers=self.couple_layers,
         )
+
+    def _targets_by_parameter(self) -> dict[str, Tensor]:
+        factors = self.directions.factors
+        parts = self.targets.split([f.U.shape[1] for f in factors.values()])
+        return dict(zip(factors, parts, strict=True))
 
     def following(self, x: Mapping[str, Tensor]) -> Penalty:
         """The same penalty for parameters that may have grown or moved to another device."""
         directions = self.directions.following(x)
         device = directions.device
-        return Penalty(directions, self.targets.to(device), self.weights.to(device), self.constant)
+        return Penalty(
+            directions,
+            self.targets.to(device),
+            self.weights.to(device),
+            self.constant,
+            couple_layers=self.couple_layers,
+        )
 
     def __call__(
         self, x: Mapping[str, Tensor], strength: float, max_grad_norm: float | None = None
@@ -144,12 +172,10 @@ class _PenaltyFunction(torch.autograd.Function):
         names: list[str],
         *tensors: Tensor,
     ) -> Tensor:
-        directions = penalty.directions
-        if not penalty.couples_layers:
-            directions = directions.by_parameter()
+        directions, weights = penalty.coded()
         residual = directions.encode(dict(zip(names, tensors, strict=True)))
-        residual -= penalty.targets.flatten()
-        weighted = (penalty.weights * residual.reshape(penalty.targets.shape)).flatten()
+        residual -= penalty.targets
+        weighted = weights * residual
         value = strength * (weighted @ residual + penalty.constant)
 
         wanted = [

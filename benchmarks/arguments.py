@@ -67,7 +67,7 @@ def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
         choices=list(PRESETS),
         default="paper",
         help="paper (the default): the paper's settings; fast: 16 instead of 128 "
-        "gradients per autoencoder update; on the CIFARs 20 epochs and bfloat16 convolutions",
+        "gradients per autoencoder update, and 20 epochs on the CIFARs",
     )
     how.add_argument(
         "--training",

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from avalanche_dco.errors import DCOError
+from benchmarks.methods import get_method
 from benchmarks.records import checked_outcome
 from benchmarks.report.paper_numbers import TABLE_1
 
@@ -20,7 +21,7 @@ _SHOWN = (
     "k", "new_task_k", "compression_updates", "gradients_per_update", "ewc_lambda", "si_lambda",
     "threshold", "lambda_reg", "alpha",
 )  # fmt: skip
-_SHOWN_IF_NOT = {"couple_layers": True}
+_SHOWN_IF_NOT = {"couple_layers": True, "precision": "float32"}
 _ONE_SETTING = ["benchmark", "method", "preset", "lr", "weight_decay", "settings"]
 
 
@@ -85,7 +86,8 @@ def settings(results: Path, names: list[str]) -> Rows:
     for path in (results / folder).glob("*/outcome.json"):
         outcome, config = checked_outcome(path.parent), _config(path.parent)
         if config["benchmark"] == benchmark:
-            runs.append({name: config["settings"][name] for name in wanted} | outcome)
+            all_settings = get_method(config["method"]).arguments | config["settings"]
+            runs.append({name: all_settings[name] for name in wanted} | outcome)
     return [
         dict(zip(wanted, map(str, values), strict=True))
         | {"seeds": str(len(group))}
@@ -111,7 +113,7 @@ def _run_of(folder: Path) -> dict[str, Any]:
         "preset": config.get("preset", ""),
         "lr": config["training"]["lr"],
         "weight_decay": config["training"]["weight_decay"],
-        "settings": ", ".join(_shown(config["settings"])),
+        "settings": ", ".join(_shown(config["settings"] | config["training"])),
         **outcome,
     }
 

@@ -13,6 +13,10 @@ from benchmarks.training import Training
 
 Split = Literal["test", "validation"]
 
+# Settings that came when runs had been kept: with this value a run is what it was before, and so
+# are its name and configuration.
+_SINCE_ADDED = {"couple_layers": True}
+
 
 @dataclass(frozen=True)
 class Job:
@@ -50,7 +54,11 @@ class Job:
             "method": self.method,
             "seed": self.seed,
             "training": self.training.as_json(),
-            "settings": dict(self.settings),
+            "settings": {
+                name: value
+                for name, value in self.settings.items()
+                if name not in _SINCE_ADDED or value != _SINCE_ADDED[name]
+            },
             "split": self.split,
             "data": dict(self.hashes),
         }

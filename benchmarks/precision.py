@@ -13,9 +13,11 @@ PRECISIONS = ("float32", "bfloat16")
 class Bfloat16Training(nn.Module):
     """A network that multiplies in bfloat16 while it is trained, and in float32 otherwise.
 
-    Weights, gradients and outputs are float32 at all times. In eval mode nothing is rounded: not
-    the errors, nor what methods compute there (EWC's and MAS' importances, GPM's inputs, LwF's
-    teacher).
+    Weights are float32 and move by float32 steps; outputs and gradients have float32's type and
+    bfloat16's digits. In eval mode nothing is rounded: not the errors, nor what methods compute
+    there (EWC's and MAS' importances, GPM's inputs, LwF's teacher).
+
+    Faster for convolutions on a CPU that has products of bfloat16, and far slower on others.
 
     :param network: the network; in training its outputs are cast to float32.
     """

@@ -156,6 +156,7 @@ def _precision(results: Path, names: list[str]) -> Rows:
             rows.append(
                 {
                     "memory format and precision": name,
+                    "threads": str(run["threads"]),
                     "ms": f"{spent:.0f}",
                     "times faster": f"{plain / spent:.2f}",
                 }

@@ -28,6 +28,8 @@ JOB = Job("b", "b", "dco", 1, "paper", Training(1, 32, 0.1, 0.0), {"k": 5, "thet
         replace(JOB, training=replace(JOB.training, matched_to={"push_epochs": 1})),
         replace(JOB, settings={"k": 6, "theta": 2}),
         replace(JOB, settings={"k": 5, "theta": 2, "new default": 1}),
+        replace(JOB, settings={"k": 5, "theta": 2, "couple_layers": False}),
+        replace(JOB, training=replace(JOB.training, precision="bfloat16")),
         replace(JOB, split="validation"),
         replace(JOB, hashes={"file": "1"}),
     ],
@@ -40,6 +42,9 @@ def test_nothing_else_changes_it():
     assert JOB.folder_name.startswith("b-dco-seed1-")
     assert replace(JOB, preset="fast").folder_name == JOB.folder_name
     assert replace(JOB, settings={"theta": 2.0, "k": 5}).folder_name == JOB.folder_name
+    # Younger than runs that are kept, and what they had without it.
+    younger = replace(JOB, settings={"k": 5, "theta": 2, "couple_layers": True})
+    assert younger.folder_name == JOB.folder_name
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,9 @@
-"""Training in bfloat16: rounded products, and nothing else changes."""
+"""Training in bfloat16: rounded products in training, none in evaluation."""
 
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -58,13 +59,20 @@ def test_an_unknown_precision_is_refused_and_the_usual_one_leaves_no_trace() -> 
 
 @pytest.mark.parametrize("method", ["ewc", "gpm", "dco", "mas", "lwf"])
 def test_methods_learn_in_bfloat16(tmp_path: Path, method: str) -> None:
-    command = ["run", "--benchmark", "split-digits", "--methods", method, "--out", str(tmp_path)]
-    command += ["--training", "epochs=1", "--training", "precision=bfloat16"]
-    if method == "dco":
-        command += ["--set", "k=10", "--set", "push_epochs=1", "--set", "autoencoder_updates=2"]
-    assert main(command) == 0
-    (config,) = tmp_path.glob("*/config.json")
-    assert json.loads(config.read_text())["training"]["precision"] == "bfloat16"
+    errors = {}
+    for precision in ("float32", "bfloat16"):
+        out = tmp_path / precision
+        command = ["run", "--benchmark", "split-digits", "--methods", method, "--out", str(out)]
+        command += ["--training", "epochs=2", "--training", f"precision={precision}"]
+        if method == "dco":
+            command += ["--set", "k=10", "--set", "push_epochs=1", "--set", "autoencoder_updates=2"]
+        assert main(command) == 0
+        (folder,) = out.iterdir()
+        config = json.loads((folder / "config.json").read_text())
+        assert config["training"].get("precision", "float32") == precision
+        errors[precision] = np.loadtxt(folder / "errors.csv", delimiter=",", skiprows=1)[:, 2]
+    assert (errors["float32"] != errors["bfloat16"]).any()  # it was rounded
+    assert np.abs(errors["float32"] - errors["bfloat16"]).mean() < 5
 
 
 def test_precision_speed_measures_three_ways(tmp_path: Path) -> None:

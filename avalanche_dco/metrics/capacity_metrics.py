@@ -70,7 +70,11 @@ class Capacity(_DirectionMetric):
     def before_training_exp(self, strategy: Any) -> MetricValue | None:
         self.reset()
         penalty = _plugin_of(strategy, self).penalty
-        self._span = None if penalty is None else DirectionSpan(penalty.directions)
+        self._span = (
+            None
+            if penalty is None
+            else DirectionSpan(penalty.directions, couple_layers=penalty.couple_layers)
+        )
         value = self._measured(strategy, "CapacityStart") if self.start else None
         if not self.end:
             self._span = None

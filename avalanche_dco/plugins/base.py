@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -44,6 +44,7 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
     _SETTINGS: tuple[str, ...] = ("k", "dco_lambda", "couple_layers", "gradient_source")
     _BINDING: tuple[str, ...] = ("couple_layers",)
     _ON_MODEL_DEVICE = False  # see _follow
+    couple_layers: bool = True  # for states and checkpoints that are older than this setting
     _THRIFTIER = ""
     """What to use instead if memory is short, besides a smaller k."""
 
@@ -357,13 +358,17 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
     def _bytes_expected(self, constrained: Weights) -> int:
         """What ``memory_bytes`` will be once this experience has been learned."""
 
+    def _targets_each(self, parameters: Collection[str]) -> int:
+        """Number of targets of a direction in which these parameters have a part."""
+        return 1 if self.couple_layers else len(parameters)
+
     def _warn_of_memory(
         self, strategy: SupervisedTemplate, constrained: Weights, max_bytes: float
     ) -> None:
         expected = self._bytes_expected(constrained)
         if expected <= max_bytes:
             return
-        each = bytes_of_directions(constrained, 1)
+        each = bytes_of_directions(constrained, 1, self._targets_each(constrained))
         affordable = int(self.k - (expected - max_bytes) / each)
         smaller = (
             f"a k of at most {affordable} instead of {self.k}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from avalanche_dco.directions import Directions, Weights, bytes_of_directions
-from avalanche_dco.penalty import Penalty, codes
+from avalanche_dco.penalty import Penalty
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
 from avalanche_dco.plugins.plain import Plain
 
@@ -74,8 +74,9 @@ class DCOPlugin(DirectionConstrainedPlugin):
     :param max_penalty_grad_norm: the penalty's gradient is scaled down to this l2 norm where it
         is longer; the criterion's is left alone. None for no limit.
     :param couple_layers: whether the penalty is on codes summed over all parameters, the paper's
-        common feature vector. With False, it is on the codes of every parameter by itself: the same
-        directions, ``k`` numbers more per parameter, and layers cannot move against each other.
+        common feature vector. With False, it is on the codes of every parameter (weight and bias
+        apart): the same directions, ``k`` targets per experience for each parameter instead of
+        ``k`` for all, and parameters cannot move against each other without a penalty.
     :param gradient_source: ``"criterion"``, as in the paper, learns from gradients of the loss.
         These vanish on a task that is learned to perfection, and with them the directions.
         ``"logits"`` learns from gradients of randomly weighted outputs at x*, which do not (a
@@ -92,8 +93,7 @@ class DCOPlugin(DirectionConstrainedPlugin):
         self, strategy: SupervisedTemplate, directions: Directions, shares: Tensor, x_star: Weights
     ) -> None:
         """Step 4: W^i <- W, and of x_i* only the codes t = ENC^i(x_i*)."""
-        targets = codes(directions, x_star, couple_layers=self.couple_layers)
-        learned = Penalty(directions, targets)
+        learned = Penalty.keeping(x_star, directions, couple_layers=self.couple_layers)
         self.penalty = learned if self.penalty is None else self.penalty.cat(learned)
 
     def _follow(self, parameters: Weights) -> None:
@@ -101,8 +101,9 @@ class DCOPlugin(DirectionConstrainedPlugin):
         self.penalty = self.penalty.following(parameters)
 
     def _bytes_expected(self, constrained: Weights) -> int:
-        targets = 1 if self.couple_layers else len(constrained)
-        return self.memory_bytes + bytes_of_directions(constrained, self.k, targets)
+        return self.memory_bytes + bytes_of_directions(
+            constrained, self.k, self._targets_each(constrained)
+        )
 
     def _memory(self) -> Plain:
         return {"penalty": None if self.penalty is None else self.penalty.state()}

@@ -26,7 +26,8 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     Like :class:`avalanche_dco.DCOPlugin`, whose arguments it shares, but all experiences together
     keep ``k`` directions: ``k // 2`` that they share and ``k // 2i`` of their own for each of i
     experiences. Memory, and the time of a training step, do not grow with the number of
-    experiences; only ``k`` targets per experience, numbers, are added.
+    experiences; only ``k`` targets per experience, numbers, are added (with ``couple_layers=False``
+    as many for each parameter).
 
     Beside DCO's metrics it reports ``DCO_CompressionError``, the relative reconstruction error of
     each compression update.
@@ -149,12 +150,14 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
         tasks = 1 + (0 if self._tasks is None else self._tasks.tasks)
         shared, own = self.k // 2, self.k // (2 * tasks)
         columns = shared + tasks * own
-        targets = 1 if self.couple_layers else len(constrained)
+        held = {} if self._tasks is None else self._tasks.directions.like()
+        parameters = held | dict(constrained)  # frozen ones keep their part
+        targets = self._targets_each(parameters)
         numbers = tasks * targets * (shared + own)
         if self.compression_loss == "gradients":
             numbers += columns  # shares
-        size = common_dtype(constrained).itemsize
-        return bytes_of_directions(constrained, columns, targets) + numbers * size
+        size = common_dtype(parameters).itemsize
+        return bytes_of_directions(parameters, columns, targets) + numbers * size
 
     def _memory(self) -> Plain:
         return {"tasks": None if self._tasks is None else self._tasks.state()}

@@ -196,10 +196,12 @@ class PluginState(ABC):
             )
         settings = self._settings()
         for name in self._BINDING:
-            if state["settings"][name] != settings[name]:
+            # A setting that is younger than the state had the value that the class has.
+            made_with = state["settings"].get(name, getattr(type(self), name, None))
+            if made_with != settings[name]:
                 raise StateError(
-                    f"The state was made with {name}={state['settings'][name]!r}, and this {mine} "
-                    f"has {name}={settings[name]!r}. Make the plugin with the same setting."
+                    f"The state was made with {name}={made_with!r}, and this {mine} has "
+                    f"{name}={settings[name]!r}. Make the plugin with the same setting."
                 )
 
 
