@@ -130,11 +130,12 @@ def test_batch_norm_statistics_are_those_of_training():
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
-def test_frozen_parameter_does_not_move_and_takes_part_once_unfrozen():
+@pytest.mark.parametrize("couple_layers", [True, False])
+def test_frozen_parameter_does_not_move_and_takes_part_once_unfrozen(couple_layers):
     model = small_mlp()
     model[0].requires_grad_(False)
     frozen = model[0].weight.clone()
-    plugin = DCOPlugin(**QUICK)
+    plugin = DCOPlugin(**QUICK, couple_layers=couple_layers)
     strategy = naive(model, [plugin])
     first, second, third = blobs(3).train_stream
 
@@ -156,7 +157,8 @@ def test_frozen_parameter_does_not_move_and_takes_part_once_unfrozen():
     assert torch.equal(model[0].weight, frozen)
 
 
-def test_incremental_classifier_grows():
+@pytest.mark.parametrize("couple_layers", [True, False])
+def test_incremental_classifier_grows(couple_layers):
     class Growing(nn.Module):
         def __init__(self):
             super().__init__()
@@ -166,7 +168,7 @@ def test_incremental_classifier_grows():
         def forward(self, x):
             return self.head(self.body(x).relu())
 
-    model, plugin = Growing(), DCOPlugin(**QUICK)
+    model, plugin = Growing(), DCOPlugin(**QUICK, couple_layers=couple_layers)
     benchmark = split_blobs(3)
     strategy = naive(model, [plugin])
     for number, experience in enumerate(benchmark.train_stream):
@@ -190,10 +192,11 @@ class MultiHead(MultiTaskModule):
         return self.head(self.body(x).relu(), task_label)
 
 
-def test_multi_head_classifier_grows_and_each_head_has_its_own_tasks_directions():
+@pytest.mark.parametrize("couple_layers", [True, False])
+def test_multi_head_classifier_grows_and_each_head_has_its_own_tasks_directions(couple_layers):
     inputs = [torch.randn(32, 6) for _ in range(3)]
     benchmark = stream(inputs, [torch.arange(32) % 2] * 3, tasks=[0, 1, 2])
-    model, plugin = MultiHead(), DCOPlugin(**QUICK)
+    model, plugin = MultiHead(), DCOPlugin(**QUICK, couple_layers=couple_layers)
     strategy = naive(model, [plugin])
     for experience in benchmark.train_stream:
         strategy.train(experience)
@@ -359,7 +362,8 @@ def test_float64():
     assert weights_of(model).dtype == torch.float64
 
 
-def test_every_tensor_is_made_where_the_model_is():
+@pytest.mark.parametrize("couple_layers", [True, False])
+def test_every_tensor_is_made_where_the_model_is(couple_layers):
     """As on a GPU: a tensor on the default device instead of the model's would not mix with it."""
 
     class ElsewhereByDefault(DCOPlugin):
@@ -384,7 +388,9 @@ def test_every_tensor_is_made_where_the_model_is():
                 super().before_backward(strategy, **kwargs)
 
     for source in ("criterion", "logits"):
-        plugin = ElsewhereByDefault(**QUICK, gamma_1=0.1, gradient_source=source)
+        plugin = ElsewhereByDefault(
+            **QUICK, gamma_1=0.1, couple_layers=couple_layers, gradient_source=source
+        )
         train(small_mlp(), blobs(), [plugin])
         assert plugin.penalty.targets.device.type == "cpu"
 
