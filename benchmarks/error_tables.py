@@ -16,6 +16,8 @@ from benchmarks.report.paper_numbers import TABLE_1
 
 Rows = list[dict[str, str]]
 
+_OUTCOMES = "*/outcome.json"
+
 # What tells runs of a method apart in a table; of other settings the run's config.json tells.
 _SHOWN = (
     "k", "new_task_k", "compression_updates", "gradients_per_update", "ewc_lambda", "si_lambda",
@@ -76,14 +78,15 @@ def beside_paper(results: Path, names: list[str]) -> Rows:
 
 
 def settings(results: Path, names: list[str]) -> Rows:
-    """The runs below a folder on one benchmark, by the values of some settings.
+    """The runs below some folders on one benchmark, by the values of some settings.
 
     :param results: folder with the results.
-    :param names: the folder, the benchmark and the settings.
+    :param names: the folders, with commas between them, the benchmark and the settings.
     """
-    folder, benchmark, *wanted = names
+    folders, benchmark, *wanted = names
+    paths = [path for name in folders.split(",") for path in (results / name).glob(_OUTCOMES)]
     runs = []
-    for path in (results / folder).glob("*/outcome.json"):
+    for path in paths:
         outcome, config = checked_outcome(path.parent), _config(path.parent)
         if config["benchmark"] == benchmark:
             all_settings = get_method(config["method"]).arguments | config["settings"]
@@ -100,7 +103,7 @@ def _by_setting(results: Path, folders: list[str]) -> list[tuple[Any, pd.DataFra
     runs = [
         _run_of(path.parent)
         for name in folders
-        for path in sorted((results / name).glob("*/outcome.json"))
+        for path in sorted((results / name).glob(_OUTCOMES))
     ]
     return list(pd.DataFrame(runs).groupby(_ONE_SETTING, sort=False))
 

@@ -3,8 +3,9 @@
 A table stands between two comments, of which the first says what it shows:
 
   <!-- table: errors split-mnist permuted-mnist -->   runs below these folders of benchmarks/results
-  <!-- table: settings FOLDER BENCHMARK NAME ... -->  runs below benchmarks/results/FOLDER on one
-                                                      benchmark, by the values of these settings
+  <!-- table: settings FOLDER BENCHMARK NAME ... -->  runs below benchmarks/results/FOLDER (or
+                                                      FOLDER,FOLDER) on one benchmark, by the
+                                                      values of these settings
   <!-- table: beside-paper BENCHMARK FOLDER ... -->   all methods on one benchmark, the best first,
                                                       beside the figures of the paper's Table 1
   <!-- table: core-speed -->                          benchmarks/results/core_speed

@@ -5,7 +5,7 @@ import pytest
 from avalanche_dco.errors import DCOError, SettingError
 from benchmarks import tables
 from benchmarks.__main__ import main
-from benchmarks.records import seal
+from benchmarks.records import checked_outcome, seal
 
 
 def test_all_tables_agree_with_the_results(capsys):
@@ -46,6 +46,24 @@ def test_runs_are_told_apart_by_the_settings_asked_for(results):
         "| --- | --- | --- | --- | --- |",
         "| 0.2 | 2 | 2.50 ± 0.71 | 1.00 ± 0.00 | 1.00 ± 0.00 |",
     ]
+
+
+def test_settings_of_several_folders_make_one_table(results):
+    (results / "b" / "run2").rename(results / "elsewhere")
+    (results / "c").mkdir()
+    (results / "elsewhere").rename(results / "c" / "run2")
+    lines = tables.make_table(["settings", "b,c", "b", "theta"], results).splitlines()
+    assert lines[2:] == ["| 0.2 | 2 | 2.50 ± 0.71 | 1.00 ± 0.00 | 1.00 ± 0.00 |"]
+
+
+def test_a_setting_that_came_later_has_its_default_in_older_runs(results):
+    for path in results.glob("b/*/config.json"):
+        outcome, config = checked_outcome(path.parent), json.loads(path.read_text())
+        del config["settings"]["couple_layers"]
+        path.write_text(json.dumps(config))
+        seal(path.parent, outcome)
+    lines = tables.make_table(["settings", "b", "b", "couple_layers"], results).splitlines()
+    assert lines[2].startswith("| True | 2 | 2.50")
 
 
 def test_methods_stand_beside_the_paper_best_first(results):
