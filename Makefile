@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow faults lint format docs clean
+.PHONY: help install demo test test-slow faults report lint format docs clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,6 +30,12 @@ test-slow: $(INSTALLED) ## run the slow tests; DATA_ROOT=... for those on real d
 
 faults: $(INSTALLED) ## kill, fill disks, change bytes: hundreds of faults, and the table of them
 	$(BIN)/python -m benchmarks faults
+	$(BIN)/python -m benchmarks tables
+
+# The runs that the page "How far from the paper" is about, and nothing that was tried on the way.
+REPORTED := table-1 layers-apart k-sweep k-sweep-layers-apart
+report: $(INSTALLED) ## write docs/report and all tables from the runs in benchmarks/results
+	$(BIN)/python -m benchmarks report --runs $(REPORTED:%=benchmarks/results/%) --out docs/report
 	$(BIN)/python -m benchmarks tables
 
 lint: $(INSTALLED) ## ruff and mypy

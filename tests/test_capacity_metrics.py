@@ -261,15 +261,23 @@ class TestNoTrace:
         made = []
 
         class Counted(DirectionSpan):
-            def __init__(self, directions):
-                made.append(directions.k)
-                super().__init__(directions)
+            def __init__(self, directions, *, couple_layers):
+                made.append((directions.k, couple_layers))
+                super().__init__(directions, couple_layers=couple_layers)
 
         monkeypatch.setattr(METER, "DirectionSpan", Counted)
         metrics = capacity_metrics()
         measured(blobs(3), metrics=metrics)
-        assert made == [8, 16]
+        assert made == [(8, True), (16, True)]
         assert metrics[0]._span is None
+
+        train(
+            small_mlp(),
+            blobs(2),
+            [DCOPlugin(**QUICK, couple_layers=False)],
+            evaluator=EvaluationPlugin(capacity_metrics(), loggers=[]),
+        )
+        assert made[2:] == [(8, False)]
 
     def test_without_the_end_the_span_does_not_outlive_the_start(self):
         metrics = capacity_metrics(end=False)

@@ -12,6 +12,7 @@ from avalanche_dco.errors import SettingError
 from avalanche_dco.models import ConvNet, TaskMasked
 from benchmarks.__main__ import main
 from benchmarks.precision import Bfloat16Training
+from benchmarks.report.settings import difference_words
 from benchmarks.tasks import TASKS
 from benchmarks.training import Training
 
@@ -55,6 +56,11 @@ def test_an_unknown_precision_is_refused_and_the_usual_one_leaves_no_trace() -> 
         Training(1, 1, 0.1, 0.0, precision="float16")
     assert "precision" not in Training(1, 1, 0.1, 0.0).as_json()
     assert Training(1, 1, 0.1, 0.0, precision="bfloat16").as_json()["precision"] == "bfloat16"
+
+
+def test_a_report_tells_precisions_apart() -> None:
+    assert difference_words({}, [{"precision": "bfloat16"}]) == ["precision=float32"]
+    assert difference_words({"precision": "bfloat16"}, [{}]) == ["precision=bfloat16"]
 
 
 @pytest.mark.parametrize("method", ["ewc", "gpm", "dco", "mas", "lwf"])

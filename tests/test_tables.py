@@ -1,5 +1,7 @@
 import json
+from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from avalanche_dco.errors import DCOError, SettingError
@@ -7,10 +9,26 @@ from benchmarks import tables
 from benchmarks.__main__ import main
 from benchmarks.records import checked_outcome, seal
 
+REPOSITORY = Path(__file__).resolve().parent.parent
+
 
 def test_all_tables_agree_with_the_results(capsys):
     """Fails when a table in README.md or docs/ was typed, or results have come since."""
     assert main(["tables", "--check"]) == 0, capsys.readouterr().out
+
+
+def test_the_report_in_docs_agrees_with_the_results():
+    """Fails when results have come or changed since `make report`."""
+    reported = pd.read_csv(REPOSITORY / "docs" / "report" / "results.csv").set_index("folder")
+    results = REPOSITORY / "benchmarks" / "results"
+    below = {folder.split("/")[0] for folder in reported.index}
+    kept = {
+        str(path.parent.relative_to(results)): json.loads(path.read_text())["average"]
+        for name in below
+        for path in (results / name).glob("*/outcome.json")
+    }
+    assert reported["average"].to_dict() == pytest.approx(kept)
+    assert "table-1" in below
 
 
 @pytest.fixture

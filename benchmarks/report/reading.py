@@ -71,7 +71,7 @@ class Run:
     @property
     def training(self) -> dict[str, Any]:
         """How the network was trained."""
-        return {"precision": "float32"} | (self.config.get("training") or {})
+        return self.config.get("training") or {}
 
     @property
     def settings(self) -> dict[str, Any]:

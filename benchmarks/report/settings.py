@@ -60,6 +60,8 @@ def difference_words(own: Mapping[str, Any], others: Iterable[Mapping[str, Any]]
 def _words(name: str, settings: Mapping[str, Any]) -> str:
     if name == "matched_to":  # the numbers in it say what DCO's settings say
         return "compute as DCO's" if name in settings else "compute by epochs"
+    if name == "precision":  # runs say it only where it is not the usual one
+        return f"precision={settings.get(name, 'float32')}"
     return f"{name}={_short(settings[name])}" if name in settings else f"{name} unset"
 
 
