@@ -23,7 +23,12 @@ _SHOWN = (
     "k", "new_task_k", "compression_updates", "gradients_per_update", "ewc_lambda", "si_lambda",
     "threshold", "lambda_reg", "alpha",
 )  # fmt: skip
-_SHOWN_IF_NOT = {"couple_layers": True, "precision": "float32"}
+_SHOWN_IF_NOT = {
+    "couple_layers": True,
+    "dco_lambda": 100.0,
+    "gradient_source": "criterion",
+    "precision": "float32",
+}
 _ONE_SETTING = ["benchmark", "method", "preset", "lr", "weight_decay", "settings"]
 
 
