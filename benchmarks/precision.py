@@ -17,7 +17,7 @@ class Bfloat16Training(nn.Module):
     bfloat16's digits. In eval mode nothing is rounded: not the errors, nor what methods compute
     there (EWC's and MAS' importances, GPM's inputs, LwF's teacher).
 
-    Faster for convolutions on a CPU that has products of bfloat16, and far slower on others.
+    Faster for convolutions on a CPU that has products of bfloat16, and maybe far slower on others.
 
     :param network: the network; in training its outputs are cast to float32.
     """
