@@ -41,6 +41,8 @@ class Penalty:
     :param couple_layers: whether codes are summed over parameters, as in the paper.
     """
 
+    couple_layers: bool = True  # of penalties in checkpoints that are older than this
+
     def __init__(
         self,
         directions: Directions,
@@ -99,12 +101,12 @@ class Penalty:
 
         :param other: one that couples layers if this one does.
         """
-        directions = self.directions.cat(other.directions)
         if self.couple_layers != other.couple_layers:
             raise SettingError(
                 "A penalty that couples layers and one that does not cannot be one penalty. Make "
                 "both with the same couple_layers."
             )
+        directions = self.directions.cat(other.directions)
         if self.couple_layers:
             targets = torch.cat([self.targets, other.targets])
         else:
