@@ -13,6 +13,8 @@ from avalanche_dco.errors import DCOError
 from benchmarks.methods import get_method
 from benchmarks.records import checked_outcome
 from benchmarks.report.paper_numbers import TABLE_1
+from benchmarks.report.settings import default_settings
+from benchmarks.training import Training
 
 Rows = list[dict[str, str]]
 
@@ -23,12 +25,10 @@ _SHOWN = (
     "k", "new_task_k", "compression_updates", "gradients_per_update", "ewc_lambda", "si_lambda",
     "threshold", "lambda_reg", "alpha",
 )  # fmt: skip
-_SHOWN_IF_NOT = {
-    "couple_layers": True,
-    "dco_lambda": 100.0,
-    "gradient_source": "criterion",
-    "precision": "float32",
-}
+# The same, where they are not what the method or the training has by default.
+_SHOWN_IF_CHANGED = (
+    "couple_layers", "dco_lambda", "gradient_source", "theta", "later_lr_factor", "precision",
+)  # fmt: skip
 _ONE_SETTING = ["benchmark", "method", "preset", "lr", "weight_decay", "settings"]
 
 
@@ -121,14 +121,16 @@ def _run_of(folder: Path) -> dict[str, Any]:
         "preset": config.get("preset", ""),
         "lr": config["training"]["lr"],
         "weight_decay": config["training"]["weight_decay"],
-        "settings": ", ".join(_shown(config["settings"] | config["training"])),
+        "settings": ", ".join(_shown(config)),
         **outcome,
     }
 
 
-def _shown(settings: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in settings.items():
-        if name in _SHOWN or (name in _SHOWN_IF_NOT and value != _SHOWN_IF_NOT[name]):
+def _shown(config: Mapping[str, Any]) -> Iterator[str]:
+    usual = Training.defaults() | default_settings(config["method"])
+    for name, value in (config["settings"] | config["training"]).items():
+        is_usual = name in usual and value == usual[name]
+        if name in _SHOWN or (name in _SHOWN_IF_CHANGED and not is_usual):
             yield f"{name}={value}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import Any
 
 from avalanche_dco.errors import SettingError
@@ -55,6 +55,11 @@ class Training:
         """What ``--training`` may change."""
         return [entry.name for entry in fields(cls) if entry.name != "matched_to"]
 
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """The values that need not be given."""
+        return {e.name: e.default for e in fields(cls) if e.default is not MISSING}
+
     def changed(self, changes: Settings) -> Training:
         """The same with some values replaced.
 
@@ -74,11 +79,11 @@ class Training:
 
     def as_json(self) -> dict[str, Any]:
         """All values, for a run's configuration; the last two only where they are not usual."""
-        usual = {"precision": "float32", "matched_to": None}
+        usual = self.defaults()
         return {
             name: value
             for name, value in asdict(self).items()
-            if name not in usual or value != usual[name]
+            if name not in ("precision", "matched_to") or value != usual[name]
         }
 
 

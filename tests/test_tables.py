@@ -85,15 +85,19 @@ def test_a_setting_that_came_later_has_its_default_in_older_runs(results):
 
 
 def test_methods_stand_beside_the_paper_best_first(results):
-    for method, average in (("naive", 9.0), ("ewc", 1.0)):
+    settings = {
+        "dco": {"theta": 2.0, "couple_layers": False, "dco_lambda": 100.0},
+        "ewc": {"ewc_lambda": 7},
+    }
+    for method, average in (("dco", 9.0), ("ewc", 1.0)):
         folder = results / "b" / method
         folder.mkdir()
         config = {
             "benchmark": "split-mnist",
             "preset": "fast",
             "method": method,
-            "training": {"lr": 0.01, "weight_decay": 0},
-            "settings": {"ewc_lambda": 7} if method == "ewc" else {"couple_layers": False},
+            "training": {"lr": 0.01, "weight_decay": 0, "later_lr_factor": 1.0},
+            "settings": settings[method],
         }
         outcome = {"average": average, "fwi": None, "bwt": 0.5, "memory_bytes": 0, "seconds": 90.0}
         (folder / "errors.csv").write_text("after_experience,experience,error_percent\n")
@@ -102,8 +106,8 @@ def test_methods_stand_beside_the_paper_best_first(results):
     lines = tables.make_table(["beside-paper", "split-mnist", "b"], results).splitlines()
     assert lines[2:] == [
         "| ewc | lr=0.01, wd=0, ewc_lambda=7 | fast | 1 | 1.00 | – | 0.50 | 2.70 | 1.5 | 0.0 |",
-        "| naive | lr=0.01, wd=0, couple_layers=False | fast "
-        "| 1 | 9.00 | – | 0.50 | 9.68 | 1.5 | 0.0 |",
+        "| dco | lr=0.01, wd=0, theta=2.0, couple_layers=False | fast "
+        "| 1 | 9.00 | – | 0.50 | 1.46 | 1.5 | 0.0 |",
     ]
     with pytest.raises(DCOError, match="no runs of permuted-mnist"):
         tables.make_table(["beside-paper", "permuted-mnist", "b"], results)

@@ -9,6 +9,7 @@ from inspect import Parameter
 from typing import Any
 
 from benchmarks.methods import METHODS
+from benchmarks.training import Training
 
 PROPOSED = ("dco", "dco-comp")
 """What the paper proposes."""
@@ -61,7 +62,7 @@ def _words(name: str, settings: Mapping[str, Any]) -> str:
     if name == "matched_to":  # the numbers in it say what DCO's settings say
         return "compute as DCO's" if name in settings else "compute by epochs"
     if name == "precision":  # runs say it only where it is not the usual one
-        return f"precision={settings.get(name, 'float32')}"
+        return f"precision={settings.get(name, Training.precision)}"
     return f"{name}={_short(settings[name])}" if name in settings else f"{name} unset"
 
 
