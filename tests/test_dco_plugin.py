@@ -54,6 +54,20 @@ class TestEffect:
     def test_same_seed_same_weights(self):
         assert torch.equal(trained(**QUICK), trained(**QUICK))
 
+    def test_learning_rate_set_before_an_experience_is_that_of_its_steps(self):
+        rates = []
+
+        class Watcher(SupervisedPlugin):
+            def before_update(self, strategy, **kwargs):
+                rates.append(strategy.optimizer.param_groups[0]["lr"])
+
+        strategy = naive(small_mlp(), [DCOPlugin(**QUICK), Watcher()], train_epochs=1)
+        for index, experience in enumerate(blobs().train_stream):
+            for group in strategy.optimizer.param_groups:
+                group["lr"] = 0.01 if index == 0 else 0.001
+            strategy.train(experience)
+        assert rates == [0.01] * 3 + [0.001] * 3  # 48 samples in batches of 16
+
     @pytest.mark.parametrize("source", ["criterion", "logits"])
     def test_forgets_less_than_naive_on_permuted_digits(self, source):
         plugin = DCOPlugin(
