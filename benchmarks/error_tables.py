@@ -13,7 +13,7 @@ from avalanche_dco.errors import DCOError
 from benchmarks.methods import get_method
 from benchmarks.records import checked_outcome
 from benchmarks.report.paper_numbers import TABLE_1
-from benchmarks.report.settings import default_settings
+from benchmarks.report.settings import default_settings, key_of
 from benchmarks.training import Training
 
 Rows = list[dict[str, str]]
@@ -27,9 +27,11 @@ _SHOWN = (
 )  # fmt: skip
 # The same, where they are not what the method or the training has by default.
 _SHOWN_IF_CHANGED = (
-    "couple_layers", "dco_lambda", "gradient_source", "theta", "later_lr_factor", "precision",
+    "couple_layers", "compression_loss", "dco_lambda", "gamma_1", "gradient_source", "theta",
+    "later_lr_factor", "precision",
 )  # fmt: skip
-_ONE_SETTING = ["benchmark", "method", "preset", "lr", "weight_decay", "settings"]
+# Runs that differ in a setting that is not shown are two rows too, never seeds of one.
+_ONE_SETTING = ["benchmark", "method", "preset", "lr", "weight_decay", "settings", "everything"]
 
 
 def errors(results: Path, names: list[str]) -> Rows:
@@ -49,7 +51,7 @@ def errors(results: Path, names: list[str]) -> Rows:
             "kept MB": f"{group['memory_bytes'].mean() / 1e6:.1f}",
             "peak MB": f"{group['peak_megabytes'].max():.0f}",
         }
-        for (benchmark, method, _, lr, decay, settings), group in _by_setting(results, names)
+        for (benchmark, method, _, lr, decay, settings, _), group in _by_setting(results, names)
     ]
 
 
@@ -74,7 +76,7 @@ def beside_paper(results: Path, names: list[str]) -> Rows:
                 "kept MB": f"{group['memory_bytes'].mean() / 1e6:.1f}",
             },
         )
-        for (of, method, preset, lr, decay, settings), group in _by_setting(results, folders)
+        for (of, method, preset, lr, decay, settings, _), group in _by_setting(results, folders)
         if of == benchmark
     ]
     if not rows:
@@ -115,6 +117,7 @@ def _by_setting(results: Path, folders: list[str]) -> list[tuple[Any, pd.DataFra
 
 def _run_of(folder: Path) -> dict[str, Any]:
     outcome, config = checked_outcome(folder), _config(folder)
+    usual = Training.defaults() | default_settings(config["method"])
     return {
         "benchmark": config["benchmark"],
         "method": config["method"],
@@ -122,6 +125,7 @@ def _run_of(folder: Path) -> dict[str, Any]:
         "lr": config["training"]["lr"],
         "weight_decay": config["training"]["weight_decay"],
         "settings": ", ".join(_shown(config)),
+        "everything": key_of(usual | config["settings"] | config["training"]),
         **outcome,
     }
 

@@ -75,12 +75,31 @@ def test_settings_of_several_folders_make_one_table(results):
     assert lines[2:] == ["| 0.2 | 2 | 2.50 ± 0.71 | 1.00 ± 0.00 | 1.00 ± 0.00 |"]
 
 
+def resettle(folder, **settings):
+    """Give a run other settings; None takes one away."""
+    outcome, path = checked_outcome(folder), folder / "config.json"
+    config = json.loads(path.read_text())
+    settings = config["settings"] | settings
+    config["settings"] = {name: value for name, value in settings.items() if value is not None}
+    path.write_text(json.dumps(config))
+    seal(folder, outcome)
+
+
+def test_runs_that_differ_in_a_setting_that_is_not_shown_are_not_averaged(results):
+    resettle(results / "b" / "run2", rho=7.0)
+    lines = tables.make_table(["errors", "b"], results).splitlines()
+    assert [line.split(" | ")[4:6] for line in lines[2:]] == [["1", "2.00"], ["1", "3.00"]]
+
+
+def test_a_setting_that_is_missing_in_an_older_run_does_not_part_seeds(results):
+    resettle(results / "b" / "run1", couple_layers=None)
+    (line,) = tables.make_table(["errors", "b"], results).splitlines()[2:]
+    assert "| 2 | 2.50 ± 0.71 |" in line
+
+
 def test_a_setting_that_came_later_has_its_default_in_older_runs(results):
-    for path in results.glob("b/*/config.json"):
-        outcome, config = checked_outcome(path.parent), json.loads(path.read_text())
-        del config["settings"]["couple_layers"]
-        path.write_text(json.dumps(config))
-        seal(path.parent, outcome)
+    for folder in (results / "b").iterdir():
+        resettle(folder, couple_layers=None)
     lines = tables.make_table(["settings", "b", "b", "couple_layers"], results).splitlines()
     assert lines[2].startswith("| True | 2 | 2.50")
 
