@@ -30,6 +30,8 @@ _SHOWN_IF_CHANGED = (
     "couple_layers", "compression_loss", "dco_lambda", "gamma_1", "gradient_source", "theta",
     "later_lr_factor", "precision",
 )  # fmt: skip
+# What runs that are older than a setting had in its place, where that is not today's default.
+_BEFORE_IT_CAME = {"dco-comp": {"compression_loss": "directions"}}
 # Runs that differ in a setting that is not shown are two rows too, never seeds of one.
 _ONE_SETTING = ["benchmark", "method", "preset", "lr", "weight_decay", "settings", "everything"]
 
@@ -96,7 +98,7 @@ def settings(results: Path, names: list[str]) -> Rows:
     for path in paths:
         outcome, config = checked_outcome(path.parent), _config(path.parent)
         if config["benchmark"] == benchmark:
-            all_settings = get_method(config["method"]).arguments | config["settings"]
+            all_settings = get_method(config["method"]).arguments | _settings_of(config)
             runs.append({name: all_settings[name] for name in wanted} | outcome)
     return [
         dict(zip(wanted, map(str, values), strict=True))
@@ -117,7 +119,6 @@ def _by_setting(results: Path, folders: list[str]) -> list[tuple[Any, pd.DataFra
 
 def _run_of(folder: Path) -> dict[str, Any]:
     outcome, config = checked_outcome(folder), _config(folder)
-    usual = Training.defaults() | default_settings(config["method"])
     return {
         "benchmark": config["benchmark"],
         "method": config["method"],
@@ -125,14 +126,25 @@ def _run_of(folder: Path) -> dict[str, Any]:
         "lr": config["training"]["lr"],
         "weight_decay": config["training"]["weight_decay"],
         "settings": ", ".join(_shown(config)),
-        "everything": key_of(usual | config["settings"] | config["training"]),
+        "everything": key_of(_usual(config) | _settings_of(config) | config["training"]),
         **outcome,
     }
 
 
+def _settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    settings = dict(config["settings"])
+    for name, value in _BEFORE_IT_CAME.get(config["method"], {}).items():
+        settings.setdefault(name, value)
+    return settings
+
+
+def _usual(config: Mapping[str, Any]) -> dict[str, Any]:
+    return Training.defaults() | default_settings(config["method"])
+
+
 def _shown(config: Mapping[str, Any]) -> Iterator[str]:
-    usual = Training.defaults() | default_settings(config["method"])
-    for name, value in (config["settings"] | config["training"]).items():
+    usual = _usual(config)
+    for name, value in (_settings_of(config) | config["training"]).items():
         is_usual = name in usual and value == usual[name]
         if name in _SHOWN or (name in _SHOWN_IF_CHANGED and not is_usual):
             yield f"{name}={value}"

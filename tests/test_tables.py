@@ -104,6 +104,20 @@ def test_a_setting_that_came_later_has_its_default_in_older_runs(results):
     assert lines[2].startswith("| True | 2 | 2.50")
 
 
+def test_a_run_older_than_the_weighted_compression_had_the_paper_s_loss(results):
+    for folder in (results / "b").iterdir():
+        config = json.loads((folder / "config.json").read_text()) | {"method": "dco-comp"}
+        outcome = checked_outcome(folder)
+        (folder / "config.json").write_text(json.dumps(config))
+        seal(folder, outcome)
+    resettle(results / "b" / "run2", compression_loss="gradients")
+    lines = tables.make_table(["errors", "b"], results).splitlines()
+    assert [line.split(" | ")[1] for line in lines[2:]] == [
+        "dco-comp (k=5, compression_loss=directions)",
+        "dco-comp (k=5)",
+    ]
+
+
 def test_methods_stand_beside_the_paper_best_first(results):
     settings = {
         "dco": {"theta": 2.0, "couple_layers": False, "dco_lambda": 100.0},
