@@ -75,8 +75,8 @@ def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         type=_assignment,
-        help="epochs, batch_size, lr, weight_decay, precision or "
-        "later_lr_factor, instead of the preset's (repeatable)",
+        help="epochs, batch_size, lr, weight_decay, precision, "
+        "later_lr_factor or experiences, instead of the preset's (repeatable)",
     )
     how.add_argument(
         "--set",

@@ -29,6 +29,7 @@ from benchmarks.data_path import TensorBatches
 from benchmarks.jobs import Job
 from benchmarks.methods import DIRECTION_CONSTRAINED, Method, get_method
 from benchmarks.tasks import TASKS, classes_of
+from benchmarks.tensors import first_experiences
 from benchmarks.training import Training
 from benchmarks.validation import held_out
 
@@ -147,10 +148,13 @@ def learn(job: Job, checkpoints: Checkpoints, on_progress: OnProgress) -> Outcom
     stream = TASKS[job.protocol].build(job.seed, job.data)
     if job.split == "validation":
         stream = held_out(stream, job.seed)
+    classes = classes_of(stream)  # of all experiences, so that fewer have the same network
+    if job.training.experiences is not None:
+        stream = first_experiences(stream, job.training.experiences)
     seed_everything(job.seed)
     method = get_method(job.method)
     expected = _expected_gradients(job, stream)
-    network = TASKS[job.protocol].model(classes_of(stream), job.training.precision)
+    network = TASKS[job.protocol].model(classes, job.training.precision)
     count_gradients(network)
     strategy = make_strategy(
         method,

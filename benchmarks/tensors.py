@@ -16,6 +16,8 @@ from avalanche.benchmarks.utils.flat_data import ConstantSequence
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
+from avalanche_dco.errors import SettingError
+
 
 def tensor_dataset(x: Tensor, y: Tensor, task_label: int = 0, **arguments: Any) -> AvalancheDataset:
     """A classification data set with a task label.
@@ -52,3 +54,19 @@ def tensor_benchmark(
             # A set by default, which MultiHeadClassifier cannot index with.
             experience.classes_in_this_experience = sorted(experience.classes_in_this_experience)
     return benchmark
+
+
+def first_experiences(benchmark: CLScenario, count: int) -> CLScenario:
+    """A benchmark with the first experiences of another.
+
+    :param benchmark: the other one.
+    :param count: how many.
+    """
+    streams = (benchmark.train_stream, benchmark.test_stream)
+    if count > len(streams[0]):
+        raise SettingError(
+            f"--training experiences={count}: the benchmark has {len(streams[0])}; give at most "
+            "as many, or leave it out for all."
+        )
+    train, test = ([experience.dataset for experience in stream[:count]] for stream in streams)
+    return tensor_benchmark(train=train, test=test)

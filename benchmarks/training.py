@@ -23,6 +23,8 @@ class Training:
     :param weight_decay: SGD's weight decay.
     :param later_lr_factor: factor on the learning rate from the second experience on.
     :param precision: in which training multiplies, one of :data:`PRECISIONS`; weights are float32.
+    :param experiences: how many of the stream's experiences are learned and evaluated, the first
+        ones; None for all.
     :param matched_to: settings of the DCO whose number of gradient evaluations ends the training
         of each experience instead of ``epochs``, and its epochs and batch size where they are
         others; None for ``epochs``.
@@ -34,6 +36,7 @@ class Training:
     weight_decay: float
     later_lr_factor: float = 1.0
     precision: str = "float32"
+    experiences: int | None = None
     matched_to: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
@@ -49,6 +52,8 @@ class Training:
         )
         if self.precision not in PRECISIONS:
             raise SettingError(f"precision={self.precision!r} is none of {list(PRECISIONS)}.")
+        if self.experiences is not None:
+            check_count("experiences", self.experiences, at_least=1, meaning="those to learn")
 
     @classmethod
     def names(cls) -> list[str]:
@@ -78,12 +83,12 @@ class Training:
         return self.lr if index == 0 else self.lr * self.later_lr_factor
 
     def as_json(self) -> dict[str, Any]:
-        """All values, for a run's configuration; the last two only where they are not usual."""
+        """All values, for a run's configuration; the last three only where not usual."""
         usual = self.defaults()
         return {
             name: value
             for name, value in asdict(self).items()
-            if name not in ("precision", "matched_to") or value != usual[name]
+            if name not in ("precision", "experiences", "matched_to") or value != usual[name]
         }
 
 

@@ -30,6 +30,7 @@ JOB = Job("b", "b", "dco", 1, "paper", Training(1, 32, 0.1, 0.0), {"k": 5, "thet
         replace(JOB, settings={"k": 5, "theta": 2, "new default": 1}),
         replace(JOB, settings={"k": 5, "theta": 2, "couple_layers": False}),
         replace(JOB, training=replace(JOB.training, precision="bfloat16")),
+        replace(JOB, training=replace(JOB.training, experiences=2)),
         replace(JOB, split="validation"),
         replace(JOB, hashes={"file": "1"}),
     ],

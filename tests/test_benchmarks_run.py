@@ -9,6 +9,7 @@ from benchmarks import demo
 from benchmarks.__main__ import main
 from benchmarks.planning import Assignment, Plan, Wishes
 from benchmarks.presets import PRESETS, Preset
+from benchmarks.report.settings import difference_words
 from benchmarks.tasks import TASKS
 from benchmarks.training import Training
 from tests.benchmark_runs import TINY, _in_this_process, in_this_process, tiny_flags  # noqa: F401
@@ -72,6 +73,43 @@ def test_settings_reach_the_method_and_all_of_them_are_stored(tmp_path):
     outcome = json.loads((folder / "outcome.json").read_text())
     # five tasks of 4 directions: factors of four matrices, targets and weights, single precision
     assert outcome["memory_bytes"] == 4 * 5 * 4 * (164 + 200 + 200 + 110 + 2)
+
+
+def test_fewer_experiences_are_learned_as_they_are_among_all(tmp_path):
+    arguments = ["--benchmark", "split-digits", "--methods", "naive"]
+    run(tmp_path / "all", *arguments)
+    run(tmp_path / "two", *arguments, "--training", "experiences=2")
+    of_all, of_two = (
+        next((tmp_path / name).glob("*/errors.csv")).read_text().splitlines()[1:]
+        for name in ("all", "two")
+    )
+    assert len(of_two) == 4
+    assert set(of_two) <= set(of_all)
+    (config,) = (tmp_path / "two").glob("*/config.json")
+    assert json.loads(config.read_text())["training"]["experiences"] == 2
+
+
+def test_a_report_tells_fewer_experiences_from_all():
+    assert difference_words({}, [{"experiences": 2}]) == ["all experiences"]
+    assert difference_words({"experiences": 2}, [{}]) == ["experiences=2"]
+
+
+def test_joint_training_on_fewer_experiences(tmp_path):
+    flags = ["--training", "experiences=2"]
+    assert run(tmp_path, "--benchmark", "split-digits", "--methods", "joint", *flags) == 0
+    (errors,) = tmp_path.glob("*/errors.csv")
+    assert len(errors.read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("count", "message"),
+    [("6", "has 5; give at most"), ("0", "at least 1"), ("1.5", "experiences")],
+)
+def test_a_wrong_number_of_experiences_is_refused(tmp_path, capsys, count, message):
+    flags = ["--training", f"experiences={count}"]
+    assert run(tmp_path, "--benchmark", "split-digits", "--methods", "naive", *flags) != 0
+    printed = capsys.readouterr()
+    assert message in " ".join((printed.out + printed.err).split())
 
 
 def test_a_default_that_follows_from_another_setting_is_stored_as_it_is():

@@ -63,6 +63,8 @@ def _words(name: str, settings: Mapping[str, Any]) -> str:
         return "compute as DCO's" if name in settings else "compute by epochs"
     if name == "precision":  # runs say it only where it is not the usual one
         return f"precision={settings.get(name, Training.precision)}"
+    if name == "experiences" and name not in settings:
+        return "all experiences"
     return f"{name}={_short(settings[name])}" if name in settings else f"{name} unset"
 
 
