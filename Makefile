@@ -20,7 +20,7 @@ $(INSTALLED): setup.cfg pyproject.toml
 install: $(INSTALLED) ## make .venv and install the package with its tools
 
 demo: $(INSTALLED) ## Naive, EWC and DCO on handwritten digits: one table, under three minutes
-	$(BIN)/python -m benchmarks.demo
+	$(BIN)/python -m benchmarks.commands.demo
 
 test: $(INSTALLED) ## run the tests (the slow ones: make test-slow)
 	$(BIN)/python -m pytest --cov --cov-report=term

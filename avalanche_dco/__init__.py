@@ -1,10 +1,10 @@
 """Direction-Constrained Optimization (DCO) for Avalanche."""
 
-from avalanche_dco.checkpointing import maybe_load_checkpoint, save_checkpoint
-from avalanche_dco.determinism import seed_everything
+from avalanche_dco.baselines.gpm import GPMPlugin
+from avalanche_dco.persistence import maybe_load_checkpoint, save_checkpoint
+from avalanche_dco.persistence.seeds import seed_everything
 from avalanche_dco.plugins.dco import DCOPlugin
 from avalanche_dco.plugins.dco_comp import DCOCompPlugin
-from avalanche_dco.plugins.gpm import GPMPlugin
 from avalanche_dco.strategies import DCO, GPM, DCOComp
 
 __all__ = [

@@ -12,22 +12,22 @@ from collections.abc import Sequence
 from avalanche_dco.errors import DCOError
 
 COMMANDS = {
-    "list": "benchmarks.listing",
-    "run": "benchmarks.run",
-    "compare": "benchmarks.compare",
-    "sweep": "benchmarks.sweep",
-    "report": "benchmarks.report",
-    "tables": "benchmarks.tables",
-    "capacity": "benchmarks.capacity",
-    "core-speed": "benchmarks.core_speed",
-    "compression-speed": "benchmarks.compression_speed",
-    "data-path-speed": "benchmarks.data_path_speed",
-    "precision-speed": "benchmarks.precision_speed",
-    "landscape": "benchmarks.landscape",
-    "landscape-speed": "benchmarks.landscape_speed",
-    "fisher-example": "benchmarks.fisher_example",
-    "faults": "benchmarks.faults",
-    "long-stream": "benchmarks.long_stream",
+    "list": "benchmarks.commands.list",
+    "run": "benchmarks.commands.run",
+    "compare": "benchmarks.commands.compare",
+    "sweep": "benchmarks.commands.sweep",
+    "report": "benchmarks.commands.report",
+    "tables": "benchmarks.commands.tables",
+    "capacity": "benchmarks.studies.capacity",
+    "core-speed": "benchmarks.studies.core_speed",
+    "compression-speed": "benchmarks.studies.compression_speed",
+    "data-path-speed": "benchmarks.studies.data_path_speed",
+    "precision-speed": "benchmarks.studies.precision_speed",
+    "landscape": "benchmarks.studies.landscape.study",
+    "landscape-speed": "benchmarks.studies.landscape.speed",
+    "fisher-example": "benchmarks.studies.fisher_example",
+    "faults": "benchmarks.studies.faults.study",
+    "long-stream": "benchmarks.studies.long_stream",
 }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from benchmarks.training import Settings, Training
+from benchmarks.runs.training import Settings, Training
 
 Grid = Mapping[str, tuple[Any, ...]]
 

@@ -5,7 +5,7 @@ from torch import nn
 
 from avalanche_dco.errors import ModelError
 from avalanche_dco.models import MLP, ConvNet, TaskMasked, mlp_100, mlp_256
-from tests.learning import naive, split_blobs, stream
+from tests.support.learning import naive, split_blobs, stream
 
 
 def matrices(model):

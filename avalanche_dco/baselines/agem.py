@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from avalanche_dco.errors import SettingError, StateError
-from avalanche_dco.plugins.checks import InputChecks
-from avalanche_dco.plugins.plain import Plain
-from avalanche_dco.plugins.sampling import CACHE_BYTES, as_tensors
-from avalanche_dco.plugins.state import PluginState
+from avalanche_dco.plugins.support.checks import InputChecks
+from avalanche_dco.plugins.support.plain import Plain
+from avalanche_dco.plugins.support.sampling import CACHE_BYTES, as_tensors
+from avalanche_dco.plugins.support.state import PluginState
 
 
 class AGEMPlugin(InputChecks, PluginState, plugins.AGEMPlugin):

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from avalanche_dco.gradient_projection import ProjectableLayer, unfolded_patches
-from avalanche_dco.layer_recording import parameter_owners
+from avalanche_dco.baselines.gradient_projection import ProjectableLayer, unfolded_patches
+from avalanche_dco.baselines.layer_recording import parameter_owners
 
 Transform = Callable[[Tensor], Tensor]
 """Elementwise and multiplicative, f(ab) = f(a) f(b): ``torch.square`` or ``torch.abs``."""

@@ -12,10 +12,10 @@ from torch.optim import Optimizer
 from avalanche_dco.baselines.param_data import as_param_data, as_tensors
 from avalanche_dco.baselines.per_sample import mean_transformed_gradients
 from avalanche_dco.baselines.samples import loaded_batches
-from avalanche_dco.model_state import modes_kept
-from avalanche_dco.plugins.checks import InputChecks
-from avalanche_dco.plugins.plain import Plain
-from avalanche_dco.plugins.state import PluginState
+from avalanche_dco.plugins.support.checks import InputChecks
+from avalanche_dco.plugins.support.model_state import modes_kept
+from avalanche_dco.plugins.support.plain import Plain
+from avalanche_dco.plugins.support.state import PluginState
 
 
 class EWCPlugin(InputChecks, PluginState, plugins.EWCPlugin):

@@ -9,9 +9,9 @@ from avalanche.training import plugins
 from torch import Tensor, nn
 
 from avalanche_dco.errors import StateError
-from avalanche_dco.plugins.checks import InputChecks
-from avalanche_dco.plugins.plain import Plain
-from avalanche_dco.plugins.state import PluginState
+from avalanche_dco.plugins.support.checks import InputChecks
+from avalanche_dco.plugins.support.plain import Plain
+from avalanche_dco.plugins.support.state import PluginState
 
 
 class LwFPlugin(InputChecks, PluginState, plugins.LwFPlugin):

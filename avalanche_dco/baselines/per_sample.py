@@ -21,8 +21,8 @@ from avalanche_dco.baselines.closed_form import (
     recorded_calls,
     transformed_sums,
 )
+from avalanche_dco.baselines.gradient_projection import ProjectableLayer
 from avalanche_dco.errors import GradientError, ModelError, SettingError
-from avalanche_dco.gradient_projection import ProjectableLayer
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Loss of a batch of outputs and targets; called with batches of one sample."""

@@ -8,10 +8,10 @@ from avalanche.training.utils import ParamData, copy_params_dict, zerolike_param
 from torch import Tensor
 
 from avalanche_dco.baselines.param_data import as_param_data, as_tensors
-from avalanche_dco.model_state import modes_kept
-from avalanche_dco.plugins.checks import InputChecks
-from avalanche_dco.plugins.plain import Plain
-from avalanche_dco.plugins.state import PluginState
+from avalanche_dco.plugins.support.checks import InputChecks
+from avalanche_dco.plugins.support.model_state import modes_kept
+from avalanche_dco.plugins.support.plain import Plain
+from avalanche_dco.plugins.support.state import PluginState
 
 
 class RWalkPlugin(InputChecks, PluginState, plugins.RWalkPlugin):

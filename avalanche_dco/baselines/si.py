@@ -8,9 +8,9 @@ from avalanche.training import plugins
 from avalanche.training.utils import ParamData
 
 from avalanche_dco.baselines.param_data import as_param_data, as_tensors
-from avalanche_dco.plugins.checks import InputChecks
-from avalanche_dco.plugins.plain import Plain
-from avalanche_dco.plugins.state import PluginState
+from avalanche_dco.plugins.support.checks import InputChecks
+from avalanche_dco.plugins.support.plain import Plain
+from avalanche_dco.plugins.support.state import PluginState
 
 
 class SynapticIntelligencePlugin(InputChecks, PluginState, plugins.SynapticIntelligencePlugin):

@@ -1,7 +1,7 @@
 """Every metric of a run as a tidy pandas frame, on disk as it goes."""
 
-from .frames import COLUMNS, read_log
-from .pandas_logger import PandasLogger
-from .wandb_logger import WandBLogger
+from avalanche_dco.logging.frames import COLUMNS, read_log
+from avalanche_dco.logging.pandas_logger import PandasLogger
+from avalanche_dco.logging.wandb_logger import WandBLogger
 
 __all__ = ["COLUMNS", "PandasLogger", "WandBLogger", "read_log"]

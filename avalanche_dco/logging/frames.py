@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..errors import LogError, SettingError
+from avalanche_dco.errors import LogError, SettingError
 
 COLUMNS = (
     "row",

@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 from avalanche.logging import BaseLogger
 
-from ..errors import SettingError
-from ..metrics.progress import TrainingProgress
-from .frames import write_parquet
-from .stores import FileStore, MemoryStore, Store
-from .values import describe, parse_name
+from avalanche_dco.errors import SettingError
+from avalanche_dco.logging.frames import write_parquet
+from avalanche_dco.logging.stores import FileStore, MemoryStore, Store
+from avalanche_dco.logging.values import describe, parse_name
+from avalanche_dco.metrics.progress import TrainingProgress
 
 
 class PandasLogger(BaseLogger):

@@ -13,8 +13,15 @@ from typing import Any, NoReturn
 
 import pandas as pd
 
-from ..errors import LogError, SettingError
-from .frames import HEADER, parse_lines, read_log, sealed, split_fragment, verify_lines
+from avalanche_dco.errors import LogError, SettingError
+from avalanche_dco.logging.frames import (
+    HEADER,
+    parse_lines,
+    read_log,
+    sealed,
+    split_fragment,
+    verify_lines,
+)
 
 
 class Store(ABC):

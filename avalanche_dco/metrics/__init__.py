@@ -1,10 +1,16 @@
 """Average, FWI and BWT error, the error matrix, and the capacity meter, in every logger."""
 
-from .capacity_metrics import Capacity, DirectionMemory, capacity_metrics
-from .error_metrics import AverageError, BWTError, ErrorMatrix, FWIError, error_metrics
-from .functional import average_error, bwt_error, fwi_error
-from .matrix_value import ErrorMatrixValue
-from .recorder import ErrorRecorder
+from avalanche_dco.metrics.capacity_metrics import Capacity, DirectionMemory, capacity_metrics
+from avalanche_dco.metrics.error_metrics import (
+    AverageError,
+    BWTError,
+    ErrorMatrix,
+    FWIError,
+    error_metrics,
+)
+from avalanche_dco.metrics.functional import average_error, bwt_error, fwi_error
+from avalanche_dco.metrics.matrix_value import ErrorMatrixValue
+from avalanche_dco.metrics.recorder import ErrorRecorder
 
 __all__ = [
     "AverageError",

@@ -11,14 +11,14 @@ from avalanche.evaluation.metric_definitions import PluginMetric
 from avalanche.evaluation.metric_results import MetricValue
 from avalanche.evaluation.metric_utils import get_metric_name
 
-from ..capacity import DirectionSpan, mean_share
-from ..directions import Weights
-from ..errors import SettingError
-from ..plugins.base import DirectionConstrainedPlugin
-from ..plugins.gradients import criterion_gradients, trainable
-from ..plugins.isolation import isolated
-from ..plugins.sampling import BatchStream
-from ..plugins.settings import check_count
+from avalanche_dco.core.directions import Weights
+from avalanche_dco.core.span import DirectionSpan, mean_share
+from avalanche_dco.errors import SettingError
+from avalanche_dco.plugins.base import DirectionConstrainedPlugin
+from avalanche_dco.plugins.support.gradients import criterion_gradients, trainable
+from avalanche_dco.plugins.support.isolation import isolated
+from avalanche_dco.plugins.support.sampling import BatchStream
+from avalanche_dco.plugins.support.settings import check_count
 
 
 class _DirectionMetric(PluginMetric):

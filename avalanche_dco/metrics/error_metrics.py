@@ -8,9 +8,9 @@ from avalanche.evaluation.metric_definitions import PluginMetric
 from avalanche.evaluation.metric_results import MetricValue
 from avalanche.evaluation.metric_utils import get_metric_name
 
-from .functional import LearnedAt, average_error, bwt_error, fwi_error
-from .matrix_value import ErrorMatrixValue
-from .recorder import ErrorRecorder
+from avalanche_dco.metrics.functional import LearnedAt, average_error, bwt_error, fwi_error
+from avalanche_dco.metrics.matrix_value import ErrorMatrixValue
+from avalanche_dco.metrics.recorder import ErrorRecorder
 
 
 class _RecordedMetric(PluginMetric):

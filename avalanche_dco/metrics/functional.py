@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import SettingError
+from avalanche_dco.errors import SettingError
 
 LearnedAt = Mapping[int, int]
 

@@ -41,7 +41,7 @@ class ErrorMatrixValue(AlternativeValues):
     def image(self) -> Image.Image:
         """The matrix as a heat map."""
         # Imported here: who logs numbers alone does not load the drawing code.
-        from ..plots import draw_error_matrix  # noqa: PLC0415
+        from avalanche_dco.plots import draw_error_matrix  # noqa: PLC0415
 
         buffer = BytesIO()
         draw_error_matrix(self.matrix, self.learned_at).savefig(buffer, format="png", dpi=100)

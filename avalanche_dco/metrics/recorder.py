@@ -7,7 +7,7 @@ import numpy as np
 from avalanche.evaluation.metric_utils import stream_type
 from torch import Tensor
 
-from .progress import TrainingProgress
+from avalanche_dco.metrics.progress import TrainingProgress
 
 
 class ErrorRecorder:

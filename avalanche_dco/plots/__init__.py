@@ -10,10 +10,10 @@ hatching say the same again. Black is drawn in rcParams' text colour, so that fi
 for dark pages.
 """
 
-from .bars import plot_fwi_bwt
-from .curves import MOST_SHADED, plot_average_error, plot_capacity
-from .heat_maps import draw_error_matrix, plot_error_matrix
-from .style import PALETTE, add_legend, start_at_zero
+from avalanche_dco.plots.bars import plot_fwi_bwt
+from avalanche_dco.plots.curves import MOST_SHADED, plot_average_error, plot_capacity
+from avalanche_dco.plots.heat_maps import draw_error_matrix, plot_error_matrix
+from avalanche_dco.plots.style import PALETTE, add_legend, start_at_zero
 
 __all__ = [
     "MOST_SHADED",

@@ -6,7 +6,16 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from .style import MOST_BESIDE, PALETTE, WIDTH, columns, ink, latest, new_figure, select
+from avalanche_dco.plots.style import (
+    MOST_BESIDE,
+    PALETTE,
+    WIDTH,
+    columns,
+    ink,
+    latest,
+    new_figure,
+    select,
+)
 
 
 def plot_fwi_bwt(frame: pd.DataFrame, *, stream: str = "test", width: float = WIDTH) -> Figure:

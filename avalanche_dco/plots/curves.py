@@ -5,7 +5,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from .style import ONE_RUN, WIDTH, add_legend, latest, look_of, new_figure, select, start_at_zero
+from avalanche_dco.plots.style import (
+    ONE_RUN,
+    WIDTH,
+    add_legend,
+    latest,
+    look_of,
+    new_figure,
+    select,
+    start_at_zero,
+)
 
 MOST_SHADED = 6
 """The most methods whose standard deviations are shaded in one figure."""

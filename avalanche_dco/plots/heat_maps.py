@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from ..errors import SettingError
-from .style import PALETTE, latest, select
+from avalanche_dco.errors import SettingError
+from avalanche_dco.plots.style import PALETTE, latest, select
 
 _LARGEST_ANNOTATED = 12
 _PANELS_ACROSS = 4

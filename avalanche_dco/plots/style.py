@@ -8,7 +8,7 @@ from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..errors import SettingError
+from avalanche_dco.errors import SettingError
 
 PALETTE = (
     "#0072B2",

@@ -15,18 +15,18 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.parameter import is_lazy
 
-from avalanche_dco.autoencoder import fit_directions
-from avalanche_dco.cone import TrajectoryEnds, has_direction, push
-from avalanche_dco.directions import Directions, Weights, bytes_of_directions
+from avalanche_dco.core.autoencoder import fit_directions
+from avalanche_dco.core.cone import TrajectoryEnds, has_direction, push
+from avalanche_dco.core.directions import Directions, Weights, bytes_of_directions
+from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.errors import ModelError
-from avalanche_dco.penalty import Penalty
-from avalanche_dco.plugins.checks import InputChecks, naming_experience, refuse_broken
-from avalanche_dco.plugins.gradients import criterion_gradients, logit_gradients, trainable
-from avalanche_dco.plugins.isolation import isolated
-from avalanche_dco.plugins.reporting import experience_number, progress_bar, publish
-from avalanche_dco.plugins.sampling import BatchStream
-from avalanche_dco.plugins.settings import check_direction_settings
-from avalanche_dco.plugins.state import PluginState
+from avalanche_dco.plugins.support.checks import InputChecks, naming_experience, refuse_broken
+from avalanche_dco.plugins.support.gradients import criterion_gradients, logit_gradients, trainable
+from avalanche_dco.plugins.support.isolation import isolated
+from avalanche_dco.plugins.support.reporting import experience_number, progress_bar, publish
+from avalanche_dco.plugins.support.sampling import BatchStream
+from avalanche_dco.plugins.support.settings import check_direction_settings
+from avalanche_dco.plugins.support.state import PluginState
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from avalanche_dco.directions import Directions, Weights, bytes_of_directions
-from avalanche_dco.penalty import Penalty
+from avalanche_dco.core.directions import Directions, Weights, bytes_of_directions
+from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
-from avalanche_dco.plugins.plain import Plain
+from avalanche_dco.plugins.support.plain import Plain
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from torch import Tensor
 
-from avalanche_dco.compressed_tasks import CompressedTasks
-from avalanche_dco.compression import Loss, Start, compress
-from avalanche_dco.directions import Directions, Weights, bytes_of_directions, common_dtype
+from avalanche_dco.core.compressed_tasks import CompressedTasks
+from avalanche_dco.core.compression import Loss, Start, compress
+from avalanche_dco.core.directions import Directions, Weights, bytes_of_directions, common_dtype
 from avalanche_dco.errors import SettingError
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
-from avalanche_dco.plugins.plain import Plain
-from avalanche_dco.plugins.reporting import publish
-from avalanche_dco.plugins.settings import check_count, check_number
+from avalanche_dco.plugins.support.plain import Plain
+from avalanche_dco.plugins.support.reporting import publish
+from avalanche_dco.plugins.support.settings import check_count, check_number
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate

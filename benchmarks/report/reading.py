@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from avalanche_dco.metrics import average_error, bwt_error, fwi_error
-from benchmarks.records import DamagedRunError, checked_outcome
+from benchmarks.runs.records import DamagedRunError, checked_outcome
 
 ERRORS = ("average", "fwi", "bwt")
 COSTS = ("gradient_evaluations", "seconds", "memory_bytes", "peak_megabytes")

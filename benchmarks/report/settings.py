@@ -9,7 +9,7 @@ from inspect import Parameter
 from typing import Any
 
 from benchmarks.methods import METHODS
-from benchmarks.training import Training
+from benchmarks.runs.training import Training
 
 PROPOSED = ("dco", "dco-comp")
 """What the paper proposes."""

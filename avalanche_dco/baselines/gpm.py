@@ -1,0 +1,213 @@
+"""Gradient Projection Memory as an Avalanche plugin."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from avalanche.models import avalanche_forward
+from avalanche.training.plugins import SupervisedPlugin
+from torch import Tensor, nn
+from torch.utils.data import default_collate
+
+from avalanche_dco.baselines.gradient_projection import (
+    ProjectableLayer,
+    as_matrix,
+    extended_basis,
+    project_out,
+    write_matrix,
+)
+from avalanche_dco.baselines.layer_recording import InputRecorder, projectable_layers
+from avalanche_dco.errors import ModelError, SettingError
+from avalanche_dco.plugins.support.checks import InputChecks
+from avalanche_dco.plugins.support.model_state import modes_kept, random_state_kept
+from avalanche_dco.plugins.support.plain import Plain
+from avalanche_dco.plugins.support.state import PluginState
+
+_SAMPLES_PER_FORWARD = 128
+
+
+class GPMPlugin(InputChecks, PluginState, SupervisedPlugin):
+    """Gradient Projection Memory (Saha, Garg and Roy, ICLR 2021).
+
+    After each experience the inputs of every ``Linear`` and ``Conv2d`` layer are collected on a
+    random subset of its data, and the layer's basis is extended until it holds the share
+    ``threshold`` of their energy. From then on the layer moves only orthogonally to its basis:
+    what it answers to the inputs of earlier experiences stays as it is.
+
+    Two projections see to that. The gradient is projected after the backward pass, as in the
+    paper. After the optimizer's step the *change* of the weights since the start of the experience
+    is projected again: momentum left from earlier experiences, weight decay and the scaling of
+    adaptive optimizers would leak through a projection of the gradient alone. So any optimizer
+    may be used.
+
+    A bias counts as the weight of a constant input and is protected together with its layer.
+    Other parameters are not: batch normalisation (affine parameters and running statistics),
+    embeddings, recurrent layers. A warning names them after the first experience.
+    """
+
+    _SETTINGS = ("thresholds", "threshold_growth", "samples", "layers", "project_head")
+
+    def __init__(
+        self,
+        threshold: float | Sequence[float] = (0.95, 0.99),
+        *,
+        threshold_growth: float = 0.0,
+        samples: int = 300,
+        layers: Sequence[str] | None = None,
+        project_head: bool = True,
+    ):
+        """Create the plugin; nothing is remembered yet.
+
+        :param threshold: share of the energy of a layer's inputs that its basis has to hold. A
+            sequence gives one value per layer, in the order in which the layers are called; its
+            last value holds for all further layers. The default is what the authors use for
+            Permuted MNIST; for Split CIFAR-100 they use 0.97 and ``threshold_growth=0.003``.
+        :param threshold_growth: added to the threshold with each experience, up to 1.
+        :param samples: size of the random subset of each experience; the authors use 300 for
+            fully connected networks and about 125 for convolutional ones.
+        :param layers: names of the layers to project, with the wildcards of ``fnmatch``;
+            None for every ``Linear`` and ``Conv2d``.
+        :param project_head: whether the output layer, the one called last, is projected as well.
+            True for a head that all experiences share, False for one head per task.
+        """
+        super().__init__()
+        thresholds = (threshold,) if isinstance(threshold, int | float) else tuple(threshold)
+        if not thresholds or not all(0 < value <= 1 for value in thresholds):
+            raise SettingError(
+                f"threshold={threshold!r}: a share of the energy is above 0 and at most 1; "
+                "write for example threshold=0.97, or (0.95, 0.99) for the first and all others."
+            )
+        if threshold_growth < 0:
+            raise SettingError(
+                f"threshold_growth={threshold_growth}: a basis cannot shrink again; "
+                "write 0 or a small positive number such as 0.003."
+            )
+        if samples < 1:
+            raise SettingError(f"samples={samples}: at least one sample is needed; try 300.")
+        self.thresholds = thresholds
+        self.threshold_growth = threshold_growth
+        self.samples = samples
+        self.layers = None if layers is None else tuple(layers)
+        self.project_head = project_head
+        self.bases: dict[str, Tensor] = {}
+        """ Per layer: orthonormal columns, shape (groups, inputs, vectors). """
+        self._anchors: dict[str, Tensor] = {}
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes kept between experiences; while training, a copy of the weights comes on top."""
+        return sum(basis.numel() * basis.element_size() for basis in self.bases.values())
+
+    @torch.no_grad()
+    def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+        """Remember where each layer with a basis starts from."""
+        projectable_layers(strategy.model, self.layers)  # complains now rather than after training
+        self._anchors = {
+            name: as_matrix(layer, layer.weight, layer.bias).clone()
+            for name, layer in self._protected(strategy.model)
+        }
+
+    @torch.no_grad()
+    def after_backward(self, strategy: Any, **kwargs: Any) -> None:
+        """Project the gradients."""
+        for name, layer in self._protected(strategy.model):
+            weight, bias = layer.weight.grad, None if layer.bias is None else layer.bias.grad
+            if weight is not None:
+                gradient = as_matrix(layer, weight, bias)
+                write_matrix(project_out(gradient, self.bases[name]), weight, bias)
+
+    @torch.no_grad()
+    def after_update(self, strategy: Any, **kwargs: Any) -> None:
+        """Project what the optimizer made of them."""
+        for name, layer in self._protected(strategy.model):
+            anchor = self._anchors[name]
+            change = as_matrix(layer, layer.weight, layer.bias) - anchor
+            allowed = anchor + project_out(change, self.bases[name])
+            write_matrix(allowed, layer.weight, layer.bias)
+
+    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+        """Extend the bases by the inputs of the experience just trained."""
+        self._anchors = {}
+        recorder = self._recorded(strategy)
+        if not self.bases:
+            _warn_of_unprotected(strategy.model, recorder)
+        remembered = {
+            name: vectors
+            for name, vectors in recorder.vectors.items()
+            if self.project_head or name not in recorder.called_last
+        }
+        growth = self.threshold_growth * strategy.clock.train_exp_counter
+        bases = dict(self.bases)  # all layers or, if interrupted, none
+        for index, (name, vectors) in enumerate(remembered.items()):
+            threshold = self.thresholds[min(index, len(self.thresholds) - 1)]
+            if name not in bases:
+                weight = recorder.layers[name].weight
+                bases[name] = weight.new_zeros(vectors.shape[0], vectors.shape[2], 0)
+            bases[name] = extended_basis(bases[name], vectors, min(threshold + growth, 1.0))
+        self.bases = bases
+        self._finished(strategy)
+
+    def _memory(self) -> Plain:
+        return {"bases": dict(self.bases)}
+
+    def _set_memory(self, memory: Plain) -> None:
+        self.bases = dict(memory["bases"])
+
+    @torch.no_grad()
+    def _recorded(self, strategy: Any) -> InputRecorder:
+        """The inputs of the layers on a random subset of the experience, nothing else touched."""
+        model, dataset = strategy.model, strategy.experience.dataset.eval()
+        collate = getattr(dataset, "collate_fn", default_collate)
+        recorder = InputRecorder(projectable_layers(model, self.layers))
+        with modes_kept(model), random_state_kept():
+            model.eval()
+            chosen = torch.randperm(len(dataset))[: self.samples]
+            for indices in chosen.split(_SAMPLES_PER_FORWARD):
+                x, *_, task_labels = collate([dataset[index] for index in indices.tolist()])
+                with recorder.one_pass():
+                    avalanche_forward(model, x.to(strategy.device), task_labels)
+        return recorder
+
+    def _protected(self, model: nn.Module) -> Iterator[tuple[str, ProjectableLayer]]:
+        """The trainable layers that have a basis, checked against it: a head may have changed."""
+        modules = dict(model.named_modules())
+        for name, basis in self.bases.items():
+            layer = modules.get(name)
+            if not isinstance(layer, ProjectableLayer):
+                raise ModelError(
+                    f"layer '{name}' has a basis but is no longer in the model; a layer may grow "
+                    "more outputs between experiences, but has to keep its name."
+                )
+            inputs = layer.weight[0].numel() + (layer.bias is not None)
+            if basis.shape[1] != inputs:
+                raise ModelError(
+                    f"layer '{name}' now has {inputs} inputs, its basis {basis.shape[1]}; a layer "
+                    "may grow more outputs between experiences, but not more inputs or a bias."
+                )
+            if layer.bias is not None and layer.bias.requires_grad != layer.weight.requires_grad:
+                raise ModelError(
+                    f"layer '{name}' has a frozen weight or bias but not both; they are projected "
+                    "together, so freeze both or none."
+                )
+            if layer.weight.requires_grad:
+                yield name, layer
+
+
+def _warn_of_unprotected(model: nn.Module, recorder: InputRecorder) -> None:
+    """Name the parameters that were trained although no input of theirs could be recorded."""
+    names = [
+        f"{module_name}.{name}".lstrip(".")
+        for module_name, module in model.named_modules()
+        if module_name not in recorder.vectors
+        and (module_name in recorder.layers or not isinstance(module, ProjectableLayer))
+        for name, parameter in module.named_parameters(recurse=False)
+        if parameter.grad is not None
+    ]
+    if names:
+        warnings.warn(
+            f"GPM does not protect {names}: they belong to no Linear or Conv2d layer that is "
+            "called as a module, so they stay free to change. Freeze them with "
+            "requires_grad_(False) if they should not.",
+            stacklevel=2,
+        )

@@ -1,0 +1,1 @@
+"""The mathematics of DCO: tensors in, tensors out, no Avalanche."""

@@ -1,0 +1,256 @@
+r"""Step 3 of Algorithm 1: fit directions to a stream of gradients.
+
+The reduced linear autoencoder has tied weights, AE(g) = W W^T g. Over m gradients, the columns of
+G (d x m), with C = W^T G (k x m) and S = W^T W (k x k),
+
+.. math:: ||AE(G) - G||^2 = ||G||^2 - 2 ||C||^2 + tr(C^T S C),
+
+so the loss needs no decoder pass, and neither does its gradient. With y_j = 2 c_j - S c_j and the
+gradient with respect to W folded onto the rank-one factors,
+
+.. math::
+    dU_l &= -2 \sum_j (G_l^j V_l) * y_j           + 2 U_l ((C C^T) * (V_l^T V_l)) \\
+    dV_l &= -2 \sum_j (G_l^j)^T (U_l * y_j)       + 2 V_l ((C C^T) * (U_l^T U_l)).
+
+The sums over j take one gradient at a time, which may be forgotten at once: nothing of size m x d
+is ever held. The loss is homogeneous in G, so that the paper's normalisation of the batch,
+``G / sqrt(||G||^2 / m)``, is one scalar applied at the end. With it and the paper's factor
+``rho / m``, the loss is ``rho`` times the relative reconstruction error
+``||AE(G) - G||^2 / ||G||^2``.
+
+How much of the gradients lies along each direction, the *shares* ``||w_i^T G||^2 / ||G||^2``, is
+known on the way: DCO-COMP compresses by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from avalanche_dco.core.directions import Directions, Weights
+from avalanche_dco.errors import GradientError
+
+
+class DirectionAutoencoder:
+    """A reduced linear autoencoder that is trained with Adam, in place.
+
+    Call :meth:`observe` for each of m gradients, then :meth:`update`.
+
+    :param directions: the directions to train; each parameter must have a part in all of them.
+    :param lr: eta_a, Adam's learning rate.
+    :param rho: factor on the loss, against gradients so small that Adam's epsilon matters.
+    """
+
+    def __init__(self, directions: Directions, *, lr: float = 1e-2, rho: float = 100.0):
+        self.directions = directions
+        self.rho = rho
+        self.shares: Tensor | None = None
+        """Shares of the gradients along each direction; None before the first update."""
+        self._layers = [_Layer(name, directions) for name in directions.factors]
+        self._optimizer = torch.optim.Adam(
+            [tensor for layer in self._layers for tensor in (layer.U, layer.V)], lr=lr
+        )
+        self._start_batch()
+
+    @torch.no_grad()
+    def _start_batch(self) -> None:
+        self._unit: Tensor | None = None
+        self._codes: list[Tensor] = []
+        self._energies: list[Tensor] = []
+        self._S = torch.stack([layer.start_batch() for layer in self._layers]).sum(0)
+
+    @torch.no_grad()
+    def observe(self, gradient: Weights) -> None:
+        """Take in one gradient g_j; it is not kept.
+
+        :param gradient: one tensor per parameter of the directions.
+        """
+        if self._unit is None:
+            self._unit = _unit_of(gradient[layer.name] for layer in self._layers)
+        parts = [layer.encode(gradient[layer.name], self._unit) for layer in self._layers]
+        codes, energies = (torch.stack(part) for part in zip(*parts, strict=True))
+        code = codes.sum(0)
+        y = 2 * code - self._S @ code
+        for layer in self._layers:
+            layer.accumulate(y)
+        self._codes.append(code)
+        self._energies.append(energies)
+
+    def _refuse_gradient(self, energies: Tensor) -> None:
+        broken = [
+            repr(layer.name)
+            for layer, energy in zip(self._layers, energies, strict=True)
+            if not torch.isfinite(energy)
+        ]
+        raise GradientError(
+            f"The gradient of {', '.join(broken)} is infinite or not a number, so that no "
+            "direction can be learned from it. Look for invalid inputs, a learning rate that is "
+            "too high, or a criterion that divides by zero."
+        )
+
+    @torch.no_grad()
+    def update(self) -> float:
+        """One step of Adam on rho times the relative reconstruction error.
+
+        :return: the relative reconstruction error of the observed gradients, before the step.
+            Gradients that are all zero are reconstructed exactly: the error is 0, and the
+            directions are left as they are.
+        """
+        C = torch.stack(self._codes, dim=1)  # k x m
+        energies = torch.stack(self._energies).sum(0)  # one per parameter
+        # Looked at once per batch: a look at each gradient would make a GPU wait for it.
+        if not torch.isfinite(energies).all():
+            self._refuse_gradient(energies)
+        energy = energies.sum()
+        if energy == 0:
+            self._start_batch()
+            return 0.0
+        along = C.square().sum(1)
+        self._follow_shares(along / energy)
+        SC = self._S @ C
+        error = 1 - (2 * along.sum() - (C * SC).sum()) / energy
+        if not torch.isfinite(error):
+            raise GradientError(
+                "The autoencoder that learns the directions has diverged: its reconstruction "
+                "error is infinite or not a number. Use a smaller autoencoder_lr."
+            )
+        CC = C @ C.T
+        scale = self.rho / energy
+        for layer in self._layers:
+            layer.finish_batch(CC, scale)
+        self._optimizer.step()
+        self._start_batch()
+        return float(error)
+
+    def _follow_shares(self, of_batch: Tensor) -> None:
+        """A running mean: one batch alone says little, and early directions are others."""
+        self.shares = of_batch if self.shares is None else self.shares.lerp(of_batch, 0.1)
+
+    def release(self) -> None:
+        """Drop the gradients: the directions alone are kept."""
+        for layer in self._layers:
+            layer.U.grad = layer.V.grad = None
+
+
+class _Layer:
+    """One parameter's factors, the running sums of its gradient, and the buffers they need."""
+
+    def __init__(self, name: str, directions: Directions):
+        self.name = name
+        self._factors = directions.factors[name]
+        self.U, self.V = self._factors.U, self._factors.V
+        self._dU, self._dV = torch.zeros_like(self.U), torch.zeros_like(self.V)
+        self.U.grad, self.V.grad = self._dU, self._dV  # where Adam looks for them
+        self._GV = torch.empty_like(self.U)
+        self._scratch = torch.empty_like(self.U)
+
+    def start_batch(self) -> Tensor:
+        """Clear the sums; this layer's share of the Gram matrix S."""
+        self._dU.zero_()
+        self._dV.zero_()
+        self._UU, self._VV = self.U.T @ self.U, self.V.T @ self.V
+        return self._UU * self._VV
+
+    def encode(self, gradient: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
+        """The layer's share of the code and of the energy; keeps G V for :meth:`accumulate`.
+
+        :param unit: what to measure the gradient in.
+        """
+        self._G = self._factors.matrix(gradient) / unit
+        torch.mm(self._G, self.V, out=self._GV)
+        code = torch.mul(self._GV, self.U, out=self._scratch).sum(0)
+        return code, self._G.square().sum()
+
+    def accumulate(self, y: Tensor) -> None:
+        """Add -(G V) * y to dU and -G^T (U * y) to dV."""
+        self._dU.addcmul_(self._GV, y, value=-1)
+        torch.mul(self.U, y, out=self._scratch)
+        self._dV.addmm_(self._G.T, self._scratch, alpha=-1)
+
+    def finish_batch(self, CC: Tensor, scale: Tensor) -> None:
+        """Add the terms in C C^T and scale: dU and dV are complete."""
+        self._dU.addmm_(self.U, CC * self._VV).mul_(2 * scale)
+        self._dV.addmm_(self.V, CC * self._UU).mul_(2 * scale)
+
+
+def _unit_of(gradient: Iterable[Tensor]) -> Tensor:
+    """The largest entry, 1 if all are zero.
+
+    The loss is homogeneous in the gradients, so that any unit will do for all of a batch. Without
+    one, squares of the small gradients of a task that is learned to perfection would underflow.
+    """
+    largest = torch.stack([part.detach().abs().max() for part in gradient]).max()
+    return torch.where(largest > 0, largest, torch.ones_like(largest))
+
+
+def has_stopped_improving(errors: list[float], tolerance: float, window: int) -> bool:
+    """Whether the error still falls.
+
+    The error of a single update is noisy, as each sees other gradients. So the mean of the last
+    ``window`` updates is compared with the mean of the ``window`` before.
+
+    :param errors: relative reconstruction errors, oldest first.
+    :param tolerance: the relative fall from one window to the next that counts as improvement.
+    :param window: number of updates to average.
+    """
+    if len(errors) < 2 * window:
+        return False
+    before, now = errors[-2 * window : -window], errors[-window:]
+    return sum(before) - sum(now) <= tolerance * sum(before)
+
+
+@dataclass
+class Fit:
+    """How directions were fitted.
+
+    :param errors: the relative reconstruction error of each update.
+    :param shares: the k shares ``||w_i^T G||^2 / ||G||^2`` of the last gradients along each
+        direction, a running mean over about ten updates; zeros if all gradients were zero.
+    """
+
+    errors: list[float]
+    shares: Tensor
+
+
+def fit_directions(
+    directions: Directions,
+    gradients: Iterator[Weights],
+    *,
+    updates: int = 200,
+    gradients_per_update: int = 128,
+    lr: float = 1e-2,
+    rho: float = 100.0,
+    tolerance: float | None = None,
+    window: int = 20,
+    on_update: Callable[[float], None] | None = None,
+) -> Fit:
+    """Train ``directions`` in place on a stream of gradients.
+
+    :param directions: where to start from, and where the result is.
+    :param gradients: the stream; ``updates * gradients_per_update`` are taken from it at most.
+    :param updates: number of autoencoder updates at most.
+    :param gradients_per_update: m.
+    :param lr: eta_a, Adam's learning rate.
+    :param rho: factor on the loss.
+    :param tolerance: stop earlier once the error falls by less than this share from one window
+        of updates to the next; None to make all updates.
+    :param window: updates per window.
+    :param on_update: called with the relative reconstruction error of each update.
+    :return: the relative reconstruction error of each update, and the shares of the directions.
+    """
+    autoencoder = DirectionAutoencoder(directions, lr=lr, rho=rho)
+    errors: list[float] = []
+    for _ in range(updates):
+        for _ in range(gradients_per_update):
+            autoencoder.observe(next(gradients))
+        errors.append(autoencoder.update())
+        if on_update is not None:
+            on_update(errors[-1])
+        if tolerance is not None and has_stopped_improving(errors, tolerance, window):
+            break
+    autoencoder.release()
+    shares = autoencoder.shares
+    return Fit(errors, directions.zeros(directions.k) if shares is None else shares)

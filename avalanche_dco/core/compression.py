@@ -1,0 +1,287 @@
+r"""DCO-COMP: the directions of all tasks in constant memory, Eq. (dco_comp1) and (dco_comp2).
+
+After task i there are k/2 *shared* directions, which belong to every task, and floor(k / 2i) *own*
+directions per task. Task j's compressed autoencoder is :math:`B_j = (\bar W, \tilde W^j)`. All of
+them are fitted together to the directions :math:`W^j` that the tasks had before,
+
+.. math:: L_{mse} = \sum_j || B_j B_j^T W^j - W^j ||^2
+        = \sum_j ||W^j||^2 - 2 ||C_j||^2 + tr(C_j^T S_j C_j),
+        \quad C_j = B_j^T W^j, \quad S_j = B_j^T B_j.
+
+**Weights.** As it stands, this loss counts a direction by its length. What should survive is what
+the task's gradients lie along, and lengths say little about that: of two directions of about the
+same length, one may have a tenth of the gradients along it and the other next to nothing. So each
+direction is weighted by the share of its task's gradients along it,
+:math:`s_p = ||w_p^T G||^2 / ||G||^2`, and every task counts alike:
+
+.. math:: L = \frac{1}{i} \sum_j \sum_p q_p || B_j B_j^T w_p^j - w_p^j ||^2,
+        \quad q_p = s_p \Big/ \sum_p s_p ||w_p^j||^2.
+
+One share per column is kept, of a shared column the mean over tasks. After a compression they are
+those of gradients :math:`\sum_p c_p w_p` with uncorrelated codes,
+:math:`s'_i = \sum_p s_p (b_i^T w_p)^2`. Without shares, all directions have the same weight: the
+paper's loss, relative to :math:`\sum_j ||W^j||^2`.
+
+With all columns side by side, B = (shared, own_1, ..., own_i), every C_j and S_j is a block of
+``B^T W`` or ``B^T B``, and these are sums over parameters of products of small matrices
+(:meth:`Directions.cross`). Neither the gradients nor anything of size k x d is needed. The products
+over parameters cost the same after any number of tasks; only the small blocks, one per task, add
+up.
+
+**Targets.** The penalty of task j needs :math:`t_j = B_j^T x_j^*`, but x_j* is not kept; known are
+its codes under the old directions, :math:`W_j^T x_j^*`. Of all weights with these codes, the ones
+nearest to the present weights x are :math:`x + W_j S^+ (W_j^T x_j^* - W_j^T x)`, S the Gram matrix
+of W_j. Their codes under B_j are the new targets. What x_j* had outside the span of W_j, task j
+did not ask to keep. For a penalty that does not couple layers, the same is done for every layer by
+itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from avalanche_dco.core.compressed_tasks import CompressedTasks
+from avalanche_dco.core.directions import Directions, Weights
+from avalanche_dco.errors import SettingError
+
+Start = Literal["previous", "largest", "noise"]
+Loss = Literal["gradients", "directions"]
+
+
+@dataclass
+class OldTasks:
+    """What a compression is fitted to: the directions of all tasks as they were.
+
+    :param directions: all columns side by side.
+    :param columns: for each task, the numbers of its columns.
+    :param shares: one per column; None if all count alike.
+    """
+
+    directions: Directions
+    columns: list[Tensor]
+    shares: Tensor | None
+
+    @classmethod
+    def of(
+        cls, previous: CompressedTasks | None, new: Directions, shares: Tensor | None
+    ) -> OldTasks:
+        """The tasks so far and a new one."""
+        if previous is None:
+            return cls(new, [torch.arange(new.k, device=new.device)], shares)
+        directions = previous.directions.cat(new)
+        columns = [previous.columns(j) for j in range(previous.tasks)]
+        of_new = torch.arange(directions.k - new.k, directions.k, device=directions.device)
+        if previous.shares is None and shares is None:
+            return cls(directions, [*columns, of_new], None)
+        if previous.shares is None or shares is None:
+            raise SettingError(
+                "The tasks so far and the new one can be compressed together only if all of them "
+                "have shares or none has. Give compress the same kind for every task."
+            )
+        return cls(directions, [*columns, of_new], torch.cat([previous.shares, shares]))
+
+    def weights(self) -> list[Tensor]:
+        """For each task, the weights q_p of its columns in the loss, which is 1 with no columns."""
+        lengths = self.directions.gram().diagonal()
+        if self.shares is None:
+            energy = sum(lengths[columns].sum() for columns in self.columns)
+            return [torch.ones_like(lengths[columns]) / energy for columns in self.columns]
+        shares = [self.shares[columns] for columns in self.columns]
+        energies = [(s * lengths[c]).sum() for s, c in zip(shares, self.columns, strict=True)]
+        return [s / (len(shares) * e) for s, e in zip(shares, energies, strict=True)]
+
+
+def compress(
+    previous: CompressedTasks | None,
+    new: Directions,
+    x_star: Weights,
+    *,
+    k: int,
+    shares: Tensor | None = None,
+    updates: int = 50,
+    lr: float = 2e-2,
+    rho: float = 100.0,
+    start: Start = "previous",
+    couple_layers: bool = True,
+) -> tuple[CompressedTasks, list[float]]:
+    """Take a new task's directions in with those of the previous tasks.
+
+    :param previous: the tasks so far; None if the new one is the first.
+    :param new: the new task's directions, any number of them.
+    :param x_star: the new task's weights x_i*, where the model is now.
+    :param k: number of columns to be held afterwards, for all tasks together.
+    :param shares: the shares of the new task's gradients along each of its directions; None for
+        the paper's loss, in which all directions count alike.
+    :param updates: number of updates of Adam.
+    :param lr: its learning rate.
+    :param rho: factor on the loss, which is the relative reconstruction error.
+    :param start: where to start from. Of a task's own columns those with the largest part in the
+        loss stay its own; shared are those that were (``"previous"``), or those with the largest
+        part among these and all columns that have to go (``"largest"``). ``"noise"`` starts from
+        small random numbers instead.
+    :param couple_layers: whether the penalty is to sum codes over parameters, as in the paper; the
+        same for all tasks.
+    :return: all tasks, and the relative reconstruction error before each update.
+    """
+    if previous is not None and previous.couple_layers != couple_layers:
+        raise SettingError(
+            f"The tasks so far have couple_layers={previous.couple_layers}, and the new one has "
+            f"{couple_layers}. Give compress the same for every task."
+        )
+    tasks = 1 if previous is None else previous.tasks + 1
+    old = OldTasks.of(previous, new, shares)
+    shared, own = k // 2, k // (2 * tasks)
+    if start == "noise":
+        compressed = Directions.random(
+            {name: x_star[name] for name in old.directions.factors}, shared + tasks * own
+        )
+    else:
+        compressed = _kept(
+            old,
+            shared,
+            own,
+            old_shared=0 if previous is None else previous.shared,
+            keep_shared=start == "previous",
+        )
+    held = CompressedTasks(compressed, shared, own, compressed.zeros((tasks, shared + own)))
+    errors = _fit(held, old, updates=updates, lr=lr, rho=rho)
+    known = None if previous is None else previous.targets
+    held.targets = _targets(held, old, known, x_star, couple_layers=couple_layers)
+    held.shares = _shares(held, old)
+    return held, errors
+
+
+def _kept(
+    old: OldTasks, shared: int, own: int, *, old_shared: int, keep_shared: bool
+) -> Directions:
+    """The old columns to start from: of a task's own ones those with the largest part in the loss.
+
+    :param keep_shared: whether the shared columns are those shared before; otherwise those with
+        the largest part among these and all that have to go are shared.
+    """
+    parts = old.directions.gram().diagonal()
+    if old.shares is not None:
+        parts = parts * old.shares
+
+    def largest(columns: Tensor, n: int) -> Tensor:
+        return columns[parts[columns].argsort(descending=True)[:n]]
+
+    *of_previous, of_new = old.columns
+    owns = [largest(columns[old_shared:], own) for columns in of_previous]
+    owns.append(largest(of_new, own))
+    if of_previous and keep_shared:
+        common = of_previous[0][:old_shared]
+    else:  # the first task shares what its own columns leave over
+        everything = torch.arange(old.directions.k, device=parts.device)
+        common = largest(everything[~torch.isin(everything, torch.cat(owns))], shared)
+    together = _padded(old.directions, common, shared)
+    for columns in owns:
+        together = together.cat(_padded(old.directions, columns, own))
+    return together
+
+
+def _padded(old: Directions, columns: Tensor, n: int) -> Directions:
+    """The given columns and, where there are fewer than n, small random ones."""
+    taken = old.select(columns)
+    if len(columns) == n:
+        return taken
+    return taken.cat(Directions.random(old.like(), n - len(columns)))
+
+
+def _fit(
+    held: CompressedTasks, old: OldTasks, *, updates: int, lr: float, rho: float
+) -> list[float]:
+    """Minimise the loss over the shared and all own columns together."""
+    factors = held.directions.factors
+    tensors = [tensor.requires_grad_() for f in factors.values() for tensor in (f.U, f.V)]
+    optimizer = torch.optim.Adam(tensors, lr=lr)
+    weights = old.weights()
+    errors = []
+    for _ in range(updates):
+        error = 1 + lost_energy(held, old, weights)
+        optimizer.zero_grad()
+        (rho * error).backward()
+        optimizer.step()
+        errors.append(error.item())
+    for f in factors.values():
+        f.U, f.V = f.U.detach(), f.V.detach()
+    return errors
+
+
+def lost_energy(held: CompressedTasks, old: OldTasks, weights: list[Tensor]) -> Tensor:
+    """sum_j tr(Q_j (C_j^T S_j C_j - 2 C_j^T C_j)), the loss up to sum_j tr(Q_j W_j^T W_j).
+
+    :param weights: for each task, the diagonal of Q_j.
+    """
+    S, BW = held.directions.gram(), held.directions.cross(old.directions)
+    loss = S.new_zeros(())
+    for task, (columns, weight) in enumerate(zip(old.columns, weights, strict=True)):
+        mine = held.columns(task)
+        C = BW[mine[:, None], columns]
+        loss = loss + ((S[mine[:, None], mine] @ C - 2 * C) * C * weight).sum()
+    return loss
+
+
+@torch.no_grad()
+def _shares(held: CompressedTasks, old: OldTasks) -> Tensor | None:
+    """s'_i = sum_p s_p (b_i^T w_p)^2, of shared columns the mean over tasks."""
+    if old.shares is None:
+        return None
+    squares = held.directions.cross(old.directions).square()
+    of_tasks = torch.stack(
+        [
+            squares[held.columns(task)[:, None], columns] @ old.shares[columns]
+            for task, columns in enumerate(old.columns)
+        ]
+    )
+    shared, own = of_tasks.split([held.shared, held.own], dim=1)
+    return torch.cat([shared.mean(0), own.reshape(-1)])
+
+
+@torch.no_grad()
+def _targets(
+    held: CompressedTasks,
+    old: OldTasks,
+    known: Tensor | None,
+    x_star: Weights,
+    *,
+    couple_layers: bool,
+) -> Tensor:
+    """Codes of x_j* under the new directions, from those under the old ones.
+
+    :param known: those under the old ones, of all tasks but the new one; None if it is the first.
+    """
+
+    def follow(new: Directions, before: Directions, known: Tensor | None) -> Tensor:
+        here_new, here_old = new.encode(x_star), before.encode(x_star)
+        BW, S = new.cross(before), before.gram()
+        rows = []
+        for task, columns in enumerate(old.columns):
+            mine = held.columns(task)
+            target = here_new[mine]
+            if known is not None and task < len(known):
+                distance = known[task] - here_old[columns]
+                gram = S[columns[:, None], columns]
+                target = target + BW[mine[:, None], columns] @ _pinv(gram) @ distance
+            rows.append(target)
+        return torch.stack(rows)
+
+    if couple_layers:
+        return follow(held.directions, old.directions, known)
+    of_parameters = []
+    for number, name in enumerate(held.directions.factors):
+        # Parameters that the new task has brought come last; earlier tasks have no part in them.
+        row = known[:, number] if known is not None and number < known.shape[1] else None
+        new, before = (d.of_parameter(name) for d in (held.directions, old.directions))
+        of_parameters.append(follow(new, before, row))
+    return torch.stack(of_parameters, dim=1)
+
+
+def _pinv(gram: Tensor) -> Tensor:
+    # Directions overlap, so that their Gram matrix may be singular; what is below single
+    # precision's noise is taken as zero.
+    return torch.linalg.pinv(gram.double(), rtol=1e-5, hermitian=True).to(gram)

@@ -1,0 +1,52 @@
+"""Files with the state of one plugin, which can be opened without trust."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+from avalanche_dco.errors import CheckpointError
+from avalanche_dco.persistence.devices import existing_device
+from avalanche_dco.persistence.files import is_there, replacing
+from avalanche_dco.plugins.support.state import PluginState
+
+
+def save_plugin_state(plugin: PluginState, path: str | os.PathLike[str]) -> None:
+    """Write ``plugin.state_dict()`` to a file that ``torch.load`` can read.
+
+    :param plugin: a plugin of this package.
+    :param path: the file; the previous one is replaced once the new one is whole.
+    """
+    state = plugin.state_dict()
+    with replacing(Path(path)) as file:
+        torch.save(state, file)  # type: ignore[arg-type]
+
+
+def load_plugin_state(
+    plugin: PluginState,
+    path: str | os.PathLike[str],
+    map_location: str | torch.device | None = None,
+    model: torch.nn.Module | None = None,
+) -> None:
+    """Read a file and hand it to ``plugin.load_state_dict``; no code of the file is run.
+
+    :param plugin: a plugin of the same class as the one that was saved.
+    :param path: the file that :func:`save_plugin_state` wrote.
+    :param map_location: where to put the tensors, as in ``torch.load``.
+    :param model: the model that is going to be trained, to be compared with the state at once.
+    """
+    if not is_there(Path(path)):
+        raise CheckpointError(f"{path} does not exist; save_plugin_state writes such a file.")
+    if map_location is not None:
+        map_location = existing_device(map_location)
+    try:
+        state = torch.load(path, map_location=map_location, weights_only=True)
+    except Exception as error:  # a changed byte can make torch.load fail in any way
+        raise CheckpointError(
+            f"{path} is damaged, or is no file of plain tensors: {type(error).__name__}: "
+            f"{str(error).splitlines()[0] if str(error) else ''} Nothing of it was loaded; put a "
+            "copy of it back."
+        ) from error
+    plugin.load_state_dict(state, model)

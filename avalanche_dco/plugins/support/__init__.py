@@ -1,0 +1,1 @@
+"""What the plugins share: sampling, gradients, isolation, checks, reporting, state."""

@@ -1,0 +1,99 @@
+"""Run more training inside a callback and leave no trace of it but the weights."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from avalanche_dco.plugins.support.model_state import modes_kept, random_state_kept
+
+if TYPE_CHECKING:
+    from avalanche.training.templates import SupervisedTemplate
+
+_STRATEGY_STATE = ("dataloader", "mbatch", "mb_output", "loss", "_stop_training")
+
+
+@contextmanager
+def isolated(strategy: SupervisedTemplate) -> Iterator[None]:
+    """Within, the model may be trained with ``strategy.optimizer`` from a fresh state.
+
+    Afterwards everything but the parameters' values is as before: buffers (such as BatchNorm's
+    running statistics), gradients, train/eval modes, the optimizer's state and settings, the
+    strategy's mini-batch and loss, and the random generators. These take their course from one
+    number drawn from torch's generator: what follows does not depend on how much randomness was
+    used within, and yet two experiences do not see the same random numbers.
+    """
+    with (
+        _attributes_kept(strategy),
+        _model_kept(strategy.model),
+        _fresh_optimizer_state(strategy.optimizer),
+        _own_randomness(),
+    ):
+        yield
+
+
+@contextmanager
+def _attributes_kept(strategy: SupervisedTemplate) -> Iterator[None]:
+    kept = {name: getattr(strategy, name) for name in _STRATEGY_STATE if hasattr(strategy, name)}
+    try:
+        yield
+    finally:
+        for name, value in kept.items():
+            setattr(strategy, name, value)
+
+
+@contextmanager
+def _model_kept(model: torch.nn.Module) -> Iterator[None]:
+    # By module and name: a module may bind a buffer to a new tensor instead of writing to it.
+    buffers = [
+        (module, name, buffer, buffer.detach().clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    # Gradients are replaced within, never written to: the old tensors may be kept by reference.
+    for parameter, _ in gradients:
+        parameter.grad = None
+    try:
+        with modes_kept(model):
+            yield
+    finally:
+        with torch.no_grad():
+            for module, name, buffer, value in buffers:
+                module._buffers[name] = buffer
+                buffer.copy_(value)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+
+
+@contextmanager
+def _fresh_optimizer_state(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    state = optimizer.state
+    settings: list[dict[str, Any]] = [
+        {key: value for key, value in group.items() if key != "params"}
+        for group in optimizer.param_groups
+    ]
+    optimizer.state = defaultdict(dict)
+    try:
+        yield
+    finally:
+        optimizer.state = state
+        for group, kept in zip(optimizer.param_groups, settings, strict=True):
+            group.update(kept)
+
+
+@contextmanager
+def _own_randomness() -> Iterator[None]:
+    seed = int(torch.randint(2**31, (), device="cpu"))
+    with random_state_kept():
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)
+        yield

@@ -1,0 +1,228 @@
+"""What a plugin remembers, as plain tensors, numbers, strings, lists and dictionaries.
+
+A state can be saved with ``torch.save`` and read with ``torch.load(..., weights_only=True)``: no
+code runs when a file of someone else is opened. It says which plugin, settings, model and progress
+it belongs to, and carries a checksum of itself.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from avalanche_dco.errors import ModelError, StateError
+from avalanche_dco.plugins.support.model_state import fits, grows_by_itself
+from avalanche_dco.plugins.support.plain import Plain, checksum, moved, plain, tensors_in
+
+if TYPE_CHECKING:
+    from avalanche.training.templates import SupervisedTemplate
+
+FORMAT = 1
+"""Version of the states; another one is refused."""
+
+_KIND = "avalanche_dco plugin state"
+_ENTRIES = ("kind", "format", "plugin", "settings", "parameters", "clock", "memory", "checksum")
+
+
+class PluginState(ABC):
+    """Adds ``state_dict`` and ``load_state_dict`` to a plugin.
+
+    A class that uses it says what it remembers in :meth:`_memory` and :meth:`_set_memory`, and
+    calls :meth:`_finished` at the end of its ``after_training_exp``.
+    """
+
+    _SETTINGS: tuple[str, ...] = ()
+    """Attributes that a state tells its reader."""
+    _BINDING: tuple[str, ...] = ()
+    """Those of them without which the memory cannot be used: they must be the same."""
+    _CHANGES_WITHIN = False
+    """Whether the memory also changes before an experience has ended."""
+    _ON_MODEL_DEVICE = True
+    """Whether the memory has to be where the model is."""
+    _FOR_ALL_PARAMETERS = False
+    """Whether the memory is of use only while the model keeps all of its parameters."""
+
+    # Class attributes stand in for an __init__, which Avalanche's plugins do not pass on.
+    _parameters: dict[str, list[int]] | None = None
+    _clock: dict[str, int] | None = None
+    _loaded = False
+    _within = False
+
+    @abstractmethod
+    def _memory(self) -> Plain:
+        """What is kept between experiences."""
+
+    @abstractmethod
+    def _set_memory(self, memory: Plain) -> None:
+        """Take over what :meth:`_memory` gave."""
+
+    # ------------------------------------------------------------------------- for the user
+
+    def state_dict(self) -> Plain:
+        """What the plugin has learned up to the last finished experience.
+
+        :return: tensors, numbers, strings, lists and dictionaries only; the tensors are the
+            plugin's own, not copies.
+        """
+        if self._within and self._CHANGES_WITHIN:
+            raise StateError(
+                f"{type(self).__name__} is in the middle of an experience, or was interrupted "
+                "there, and what it remembers changes with every step. Take its state after "
+                "strategy.train(...) has returned, or go on from the last checkpoint."
+            )
+        state: Plain = {
+            "kind": _KIND,
+            "format": FORMAT,
+            "plugin": type(self).__name__,
+            "settings": self._settings(),
+            "parameters": self._parameters,
+            "clock": self._clock,
+            "memory": None if self._clock is None else self._memory(),
+        }
+        return state | {"checksum": checksum(state)}
+
+    def load_state_dict(self, state: Plain, model: nn.Module | None = None) -> None:
+        """Take over a state; the plugin is left as it is if the state does not fit.
+
+        The tensors go to the model's device when training starts, and the strategy's clock is
+        then set to the number of experiences that the state knows.
+
+        :param state: what :meth:`state_dict` gave, in this process or another.
+        :param model: the model that is going to be trained, to have it compared with the state
+            at once; otherwise that is done when training starts.
+        """
+        self._refuse_other(state)
+        if model is not None:
+            _refuse_other_model(type(self).__name__, state["parameters"], model)
+        if state["memory"] is not None:
+            self._set_memory(state["memory"])
+        elif self._clock is not None:
+            raise StateError(
+                f"The state is that of a {type(self).__name__} that has learned nothing yet, and "
+                "this one has. Make a new plugin instead of loading it."
+            )
+        self._parameters, self._clock = state["parameters"], state["clock"]
+        self._loaded, self._within = True, False
+
+    # ---------------------------------------------------------------------- for the plugins
+
+    def before_training(self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any) -> None:
+        """Fit a state that was loaded to the strategy it was loaded for."""
+        if self._parameters is not None:
+            if self._loaded:
+                _refuse_other_model(type(self).__name__, self._parameters, strategy.model)
+                self._set_clock(strategy)
+                self._loaded = False
+            elif self._FOR_ALL_PARAMETERS:
+                self._refuse_changed_model(self._parameters, strategy.model)
+            self._follow_device(strategy.model)
+        super().before_training(strategy, *args, **kwargs)  # type: ignore[misc]
+
+    def before_train_dataset_adaptation(
+        self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any
+    ) -> None:
+        """Note that an experience has begun; there is no earlier callback."""
+        self._within = True
+        super().before_train_dataset_adaptation(  # type: ignore[misc]
+            strategy, *args, **kwargs
+        )
+
+    def _finished(self, strategy: SupervisedTemplate) -> None:
+        """Note that the memory is now that of one more experience."""
+        self._parameters = {
+            name: list(parameter.shape) for name, parameter in strategy.model.named_parameters()
+        }
+        counted = {name: n for name, n in vars(strategy.clock).items() if isinstance(n, int)}
+        # The clock strikes after all plugins.
+        self._clock = counted | {"train_exp_counter": counted["train_exp_counter"] + 1}
+        self._within = False
+
+    def _settings(self) -> Plain:
+        return {name: plain(getattr(self, name)) for name in self._SETTINGS}
+
+    def _set_clock(self, strategy: SupervisedTemplate) -> None:
+        assert self._clock is not None
+        clock, wanted = strategy.clock, self._clock["train_exp_counter"]
+        if clock.train_exp_counter == clock.train_iterations == 0:
+            vars(clock).update({name: n for name, n in self._clock.items() if name in vars(clock)})
+        elif clock.train_exp_counter != wanted:
+            raise StateError(
+                f"The state of {type(self).__name__} knows {wanted} experiences, but this strategy "
+                f"has trained {clock.train_exp_counter}. Load it into a plugin of a strategy that "
+                "has not trained yet, or has trained the same experiences."
+            )
+
+    def _refuse_changed_model(self, parameters: dict[str, list[int]], model: nn.Module) -> None:
+        changes = _changes(parameters, model, may_grow=True)
+        if changes:
+            raise ModelError(
+                f"The model has changed since the last experience: {changes[0]}. What "
+                f"{type(self).__name__} remembers is then of no use; between experiences a model "
+                "may gain parameters, or grow them, but not lose or reshape any."
+            )
+
+    def _follow_device(self, model: nn.Module) -> None:
+        some = next(model.parameters(), None)
+        if some is None or not self._ON_MODEL_DEVICE:
+            return
+        memory = self._memory()
+        if any(tensor.device != some.device for tensor in tensors_in(memory)):
+            self._set_memory(moved(memory, some.device))
+
+    def _refuse_other(self, state: Any) -> None:
+        mine = type(self).__name__
+        if not isinstance(state, dict) or state.get("kind") != _KIND:
+            raise StateError(
+                f"This is not the state of a plugin of avalanche_dco. Give {mine}.load_state_dict "
+                "what the state_dict of another one returned."
+            )
+        if state.get("format") != FORMAT:
+            raise StateError(
+                f"The state has format {state.get('format')!r}, and this version of avalanche_dco "
+                f"reads {FORMAT}. Use the version that wrote it."
+            )
+        content = {name: value for name, value in state.items() if name != "checksum"}
+        if tuple(state) != _ENTRIES or checksum(content) != state["checksum"]:
+            raise StateError(
+                "The state does not have the checksum that it was saved with: some of it has "
+                "changed. Use an unchanged copy."
+            )
+        if state["plugin"] != mine:
+            raise StateError(
+                f"The state is that of {state['plugin']}, and this is {mine}. Load it into a "
+                f"{state['plugin']}."
+            )
+        settings = self._settings()
+        for name in self._BINDING:
+            # A setting that is younger than the state had the value that the class has.
+            made_with = state["settings"].get(name, getattr(type(self), name, None))
+            if made_with != settings[name]:
+                raise StateError(
+                    f"The state was made with {name}={made_with!r}, and this {mine} has "
+                    f"{name}={settings[name]!r}. Make the plugin with the same setting."
+                )
+
+
+def _refuse_other_model(plugin: str, parameters: dict[str, list[int]], model: nn.Module) -> None:
+    changes = _changes(parameters, model, grows_by_itself(model))
+    if changes:
+        raise StateError(
+            f"The state of {plugin} belongs to another model: {changes[0]}. Build the model as it "
+            "was and load its own state before you train; only a model with Avalanche's dynamic "
+            "modules, such as IncrementalClassifier, may have grown since."
+        )
+
+
+def _changes(parameters: dict[str, list[int]], model: nn.Module, may_grow: bool) -> list[str]:
+    """How a model differs from what it was, other than by growing if it may."""
+    here = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
+    changed = [
+        f"parameter '{name}' had shape {shape} and "
+        + (f"has {here[name]} now" if name in here else f"is not among {list(here)}")
+        for name, shape in parameters.items()
+        if name not in here or not fits(shape, here[name], may_grow)
+    ]
+    added = [] if may_grow else [name for name in here if name not in parameters]
+    return changed + [f"parameter '{name}' was not among {list(parameters)}" for name in added]

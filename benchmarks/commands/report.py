@@ -1,0 +1,107 @@
+"""Write report.html, report.md and results.csv from the folders of runs.
+
+Examples:
+  python -m benchmarks report --runs runs --out report
+  python -m benchmarks report --runs runs/mnist runs/cifar --out report
+
+report.html is one file that needs nothing else; report.md has its figures in report-figures/
+beside it; results.csv has one line per finished run. Runs are found anywhere below --runs.
+Unfinished runs, unreadable files and runs whose files were changed are named in the report and not
+counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from avalanche_dco.errors import SettingError
+from benchmarks.report.comparing import compare
+from benchmarks.report.contents import make_document
+from benchmarks.report.document import Gallery
+from benchmarks.report.markdown import FIGURES, to_markdown
+from benchmarks.report.page import to_html
+from benchmarks.report.reading import COSTS, ERRORS, Run, read_runs
+from benchmarks.runs.records import write_atomically
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument(
+        "--runs", type=Path, nargs="+", default=[Path("runs")], help="default: runs"
+    )
+    parser.add_argument("--out", type=Path, default=Path("report"), help="default: report")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the report."""
+    for path in write_report(args.runs, args.out):
+        print(path)
+    return 0
+
+
+def write_report(folders: Sequence[Path], out: Path) -> list[Path]:
+    """Write ``report.html``, ``report.md`` and ``results.csv``.
+
+    :param folders: where the folders of runs are, at any depth.
+    :param out: where to; made if it does not exist.
+    :return: the three files, ``report.html`` first.
+    """
+    for folder in folders:
+        if not folder.is_dir():
+            raise SettingError(f"{folder} is not a folder; give --runs the --out of your runs.")
+    found = read_runs(*folders)
+    if not (found.runs or found.unfinished or found.problems):
+        raise SettingError(
+            f"there is no run below {' or '.join(map(str, folders))}; make some, for example "
+            "with: python -m benchmarks run --benchmark split-digits --methods naive dco "
+            f"--out {folders[0]}"
+        )
+    comparisons = compare(found)
+    document = make_document(found, comparisons)
+    files = {
+        out / "report.html": to_html(document),
+        out / "report.md": to_markdown(document),
+        out / "results.csv": _csv([run for one in comparisons for run in one.runs]),
+    }
+    pictures = {
+        out / FIGURES / f"{picture.name}.svg": picture.svg
+        for part in document.parts
+        if isinstance(part, Gallery)
+        for picture in part.pictures
+    }
+    (out / FIGURES).mkdir(parents=True, exist_ok=True)
+    for path, text in (pictures | files).items():
+        write_atomically(path, text)
+    for stale in set((out / FIGURES).glob("*.svg")) - pictures.keys():
+        stale.unlink(missing_ok=True)  # another process may write the same report
+    return list(files)
+
+
+def _csv(runs: list[Run]) -> str:
+    """One line per run; a column for every setting that any of them has."""
+    rows = [
+        {
+            "benchmark": one.benchmark,
+            "preset": one.preset,
+            "npz": one.npz,
+            "split": one.split,
+            "method": one.method,
+            "seed": one.seed,
+            **{key: one.outcome[key] for key in ERRORS + COSTS},
+            **{f"training.{name}": _value(value) for name, value in one.training.items()},
+            **{f"settings.{name}": _value(value) for name, value in one.settings.items()},
+            "git_commit": one.config.get("git_commit"),
+            "folder": one.folder,
+        }
+        for one in runs
+    ]
+    return pd.DataFrame(rows).to_csv(index=False, lineterminator="\n")
+
+
+def _value(value: object) -> object:
+    return json.dumps(value) if isinstance(value, dict | list) else value

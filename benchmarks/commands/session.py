@@ -1,0 +1,68 @@
+"""One command that makes runs: where, shown how, and how it ended."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.commands.arguments import runner_and_circumstances
+from benchmarks.runs.jobs import Job
+from benchmarks.runs.progress import JsonView, ProgressView, Result, follow, print_json
+from benchmarks.runs.runners import available_cores
+
+
+class Session:
+    """Makes runs as the command line says.
+
+    :param args: the parsed command line.
+    """
+
+    def __init__(self, args: argparse.Namespace):
+        self._json: bool = args.json
+        self._at_a_time: int = args.jobs or available_cores()
+        self._runner, self._circumstances = runner_and_circumstances(args)
+        self._start = time.monotonic()
+        self._runs = 0
+        self._failures: list[Result] = []
+
+    def make(self, jobs: Sequence[Job], *, failures_count: bool = True) -> list[Result]:
+        """Make runs.
+
+        :param jobs: what to run; a job that occurs twice is run once.
+        :param failures_count: whether a failure is one of the command.
+        """
+        unique = list({job.folder_name: job for job in jobs}.values())
+        view = JsonView() if self._json else ProgressView()
+        results = follow(unique, self._runner, self._circumstances, view, self._at_a_time)
+        self._runs += len(results)
+        if failures_count:
+            self._failures += [result for result in results if result.failure is not None]
+        return results
+
+    def end(self, **shown: Any) -> int:
+        """Say how it ended.
+
+        :param shown: what else the last line of JSON has.
+        :return: the exit status: 1 if a run failed.
+        """
+        for result in self._failures:
+            folder = self._circumstances.out / result.job.folder_name
+            print(f"error: {result.job.title} ({folder}): {result.failure}", file=sys.stderr)
+        if self._json:
+            end = {
+                "event": "end",
+                "runs": self._runs,
+                "failed": len(self._failures),
+                "seconds": round(time.monotonic() - self._start, 1),
+            }
+            print_json(end | shown)
+        elif self._failures:
+            print(
+                f"{len(self._failures)} of {self._runs} runs failed. The others are kept: the same "
+                "command makes only those that failed.",
+                file=sys.stderr,
+            )
+        return 1 if self._failures else 0

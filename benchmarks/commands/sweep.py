@@ -1,0 +1,187 @@
+r"""Choose the settings of methods on a validation split of the training data.
+
+Examples:
+  python -m benchmarks sweep --benchmark split-digits --methods ewc si rwalk gpm
+  python -m benchmarks sweep --benchmark split-digits --methods ewc --grid ewc_lambda=10,100,1000
+  python -m benchmarks sweep --benchmark split-mnist --methods gpm --grid lr=0.001,0.01 \
+      --grid weight_decay=0,0.001 --data-root ~/data
+  python -m benchmarks compare --benchmark split-digits --methods naive ewc dco \
+      --chosen runs/chosen.json
+
+A tenth of every class of every experience is held out of the training data. Every combination of
+a method's grid is trained on the rest; the one with the lowest average error on what was held out,
+at the end of the stream and on average over the seeds, is chosen. Test data are not looked at.
+
+Grids are the paper's where it has one for the benchmark, else the method's own (`list` shows them);
+--grid replaces the values of one name, or adds a name, of the method or of the training. A setting
+whose training diverges is not chosen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from avalanche_dco.errors import DCOError, SettingError
+from benchmarks.commands.arguments import add_shared_arguments, wishes
+from benchmarks.commands.session import Session
+from benchmarks.commands.summary import wide_console
+from benchmarks.presets import Grid
+from benchmarks.runs.planning import Plan
+from benchmarks.runs.records import write_atomically
+from benchmarks.runs.training import Settings
+
+Choices = dict[str, dict[str, Any]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line."""
+    add_shared_arguments(parser)
+    parser.add_argument(
+        "--chosen",
+        type=Path,
+        metavar="FILE",
+        help="where to write what was chosen; default: chosen.json in --out",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Choose, and write down what was chosen."""
+    plan = Plan(wishes(args))
+    grids = {method: plan.grid(method) for method in plan.wishes.methods}
+    if not any(grids.values()):
+        raise SettingError(
+            f"there is nothing to choose: {', '.join(grids)} has no grid; give --grid NAME=V1,V2."
+        )
+    session = Session(args)
+    choices = choose(plan, grids, args.seeds, session)
+    path = args.chosen or args.out / "chosen.json"
+    write_choices(path, plan, args.seeds, choices)
+    if not args.json:
+        console = wide_console()
+        console.print(table_of_choices(choices))
+        console.print(f"written to {path}")
+    return session.end(chosen=str(path), methods=choices)
+
+
+def choose(
+    plan: Plan, grids: Mapping[str, Grid], seeds: Sequence[int], session: Session
+) -> Choices:
+    """Try every combination of the methods' grids on a validation split.
+
+    :param plan: makes the jobs.
+    :param grids: values to try, by method; methods without any are left out.
+    :param seeds: seeds of runs and divisions; errors are averaged over them.
+    :param session: makes the runs.
+    :return: by method: what was chosen, its error, and the error of every combination.
+    """
+    tried = {method: plan.combinations(grid) for method, grid in grids.items() if grid}
+    jobs = {
+        (method, number, seed): plan.job(method, seed, combination, "validation")
+        for method, combinations in tried.items()
+        for number, combination in enumerate(combinations)
+        for seed in seeds
+    }
+    results = {
+        result.job.folder_name: result
+        for result in session.make(list(jobs.values()), failures_count=False)
+    }
+    choices: Choices = {}
+    for method, combinations in tried.items():
+        candidates = []
+        for number, combination in enumerate(combinations):
+            mine = [results[jobs[method, number, seed].folder_name] for seed in seeds]
+            errors = [one.summary["average"] for one in mine if one.summary is not None]
+            candidates.append(
+                {
+                    "settings": combination,
+                    "validation_error": fmean(errors) if len(errors) == len(seeds) else None,
+                    "failures": [one.failure for one in mine if one.failure is not None],
+                    "runs": [one.job.folder_name for one in mine],
+                }
+            )
+        choices[method] = _best(method, candidates)
+    return choices
+
+
+def _best(method: str, candidates: list[dict[str, Any]]) -> dict[str, Any]:
+    able = [one for one in candidates if one["validation_error"] is not None]
+    if not able:
+        raise DCOError(
+            f"{method}: no combination of its grid could be trained, so there is nothing to "
+            f"choose. The first one failed with: {candidates[0]['failures'][0]}"
+        )
+    best = min(able, key=lambda one: one["validation_error"])
+    return {
+        "settings": best["settings"],
+        "validation_error": best["validation_error"],
+        "candidates": candidates,
+    }
+
+
+def write_choices(path: Path, plan: Plan, seeds: Sequence[int], choices: Choices) -> None:
+    """Write what was chosen, for ``compare --chosen``.
+
+    :param path: the file.
+    :param plan: what was asked for.
+    :param seeds: the seeds of the sweep.
+    :param choices: what :func:`choose` returned.
+    """
+    content = {
+        "benchmark": plan.benchmark,
+        "preset": plan.wishes.preset,
+        "split": "validation",
+        "seeds": list(seeds),
+        "methods": choices,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(content, indent=2) + "\n")
+
+
+def read_choices(path: Path, benchmark: str) -> Mapping[str, Settings]:
+    """The chosen settings by method.
+
+    :param path: what :func:`write_choices` wrote.
+    :param benchmark: the benchmark they are wanted for.
+    """
+    try:
+        content = json.loads(path.read_text())
+        chosen = {name: dict(one["settings"]) for name, one in content["methods"].items()}
+        made_for = content["benchmark"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SettingError(
+            f"--chosen {path} cannot be read ({type(error).__name__}: {error}). It has to be a "
+            "file that `python -m benchmarks sweep` has written."
+        ) from error
+    if made_for != benchmark:
+        raise SettingError(
+            f"--chosen {path} was chosen on {made_for}, not on {benchmark}; run `python -m "
+            f"benchmarks sweep` on {benchmark}."
+        )
+    return chosen
+
+
+def table_of_choices(choices: Choices) -> Table:
+    """Every combination with its validation error; the chosen ones are marked."""
+    shown = Table(title="Average error in % on the validation split", box=box.SIMPLE)
+    shown.add_column("method")
+    shown.add_column("settings")
+    shown.add_column("error", justify="right")
+    shown.add_column("")
+    for method, choice in choices.items():
+        for candidate in choice["candidates"]:
+            error = candidate["validation_error"]
+            shown.add_row(
+                method,
+                ", ".join(f"{name}={value}" for name, value in candidate["settings"].items()),
+                "failed" if error is None else f"{error:.2f}",
+                "chosen" if candidate["settings"] == choice["settings"] else "",
+            )
+    return shown

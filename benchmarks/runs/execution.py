@@ -1,0 +1,160 @@
+"""One run in its folder: not repeated if it is finished, resumed if it was interrupted."""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+from avalanche.training.templates import SupervisedTemplate
+
+from avalanche_dco.errors import CheckpointError
+from avalanche_dco.persistence import maybe_load_checkpoint, save_checkpoint
+from benchmarks.runs.jobs import Job
+from benchmarks.runs.learning import OnProgress, Progress, learn
+from benchmarks.runs.locking import exclusively
+from benchmarks.runs.records import read_outcome, write_atomically, write_config, write_outcome
+
+_REPORT_EVERY = 0.5  # seconds
+_FIXED = ("python", "versions", "git_commit")  # what may not change while a run is under way
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """How runs are made, without influence on their numbers but for rounding.
+
+    :param out: where the folders of runs are.
+    :param threads: threads of one run.
+    :param made_by: command, versions and commit, see :func:`benchmarks.runs.records.surroundings`.
+    """
+
+    out: Path
+    threads: int
+    made_by: Mapping[str, Any]
+
+
+class FolderCheckpoints:
+    """A run's state between experiences, in two files of its folder.
+
+    ``progress.json`` is written first: with a checkpoint of n experiences there are always at least
+    n entries, of which the first n belong to it.
+
+    :param folder: the run's folder.
+    """
+
+    def __init__(self, folder: Path):
+        self._checkpoint = folder / "checkpoint.pt"
+        self._progress = folder / "progress.json"
+
+    def load(self, strategy: SupervisedTemplate) -> tuple[SupervisedTemplate, Progress]:
+        """The strategy to go on with, and what it has shown."""
+        if not self._checkpoint.exists():
+            return strategy, Progress()
+        try:
+            progress = _progress_of(self._progress.read_text())
+            strategy, count = maybe_load_checkpoint(strategy, self._checkpoint)
+        except (CheckpointError, OSError, ValueError, TypeError) as error:
+            warnings.warn(
+                f"{self._checkpoint.parent.name} was interrupted and cannot go on from where it "
+                f"was ({error}); it begins anew.",
+                stacklevel=2,
+            )
+            self.remove()
+            return strategy, Progress()
+        return strategy, progress.first(count)
+
+    def save(self, strategy: SupervisedTemplate, progress: Progress) -> None:
+        """Keep the state after a training."""
+        shown = asdict(progress)
+        write_atomically(self._progress, json.dumps({"progress": shown, "sha256": _digest(shown)}))
+        save_checkpoint(strategy, self._checkpoint)
+
+    def remove(self) -> None:
+        """Forget the state, and what was being written when a process was killed."""
+        left = self._progress.parent.glob("*.partial")
+        for path in (self._checkpoint, self._progress, *left):
+            path.unlink(missing_ok=True)
+
+
+def _progress_of(text: str) -> Progress:
+    content = json.loads(text)
+    if not isinstance(content, dict) or content.get("sha256") != _digest(content.get("progress")):
+        raise ValueError("progress.json is not as it was written")
+    return Progress(**content["progress"])
+
+
+def _digest(shown: Any) -> str:
+    return sha256(json.dumps(shown).encode()).hexdigest()
+
+
+def execute(
+    job: Job,
+    circumstances: Circumstances,
+    on_progress: OnProgress,
+    on_wait: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Make a run, unless it is there already.
+
+    :param job: what to run.
+    :param circumstances: where and how.
+    :param on_progress: called now and then with the experiences done and the number of all.
+    :param on_wait: called if another process is making the same run.
+    :return: what the run has shown.
+    """
+    folder = circumstances.out / job.folder_name
+    with exclusively(folder, on_wait):
+        summary = read_outcome(folder)
+        if summary is None:
+            checkpoints = FolderCheckpoints(folder)
+            threads = _prepare(folder, job, circumstances, checkpoints)
+            torch.set_num_threads(threads)
+            outcome = learn(job, checkpoints, _now_and_then(on_progress))
+            write_outcome(folder, outcome)
+            checkpoints.remove()
+            summary = read_outcome(folder)
+            assert summary is not None
+    return summary
+
+
+def _prepare(
+    folder: Path, job: Job, circumstances: Circumstances, checkpoints: FolderCheckpoints
+) -> int:
+    """Write the configuration, or find that of an interrupted run; return the run's threads.
+
+    An interrupted run goes on with as many threads as it began with, because sums over more or
+    fewer threads are rounded otherwise; and it begins anew if the source or a version has changed.
+    """
+    config = job.config | dict(circumstances.made_by) | {"threads": str(circumstances.threads)}
+    path = folder / "config.json"
+    if path.exists() and (folder / "checkpoint.pt").exists():
+        try:
+            begun = json.loads(path.read_text())
+            changed = [name for name in _FIXED if begun[name] != config[name]]
+            if not changed:
+                return int(begun["threads"])
+            reason = f"has been begun with other {' and '.join(changed)}"
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = f"its config.json cannot be read ({type(error).__name__}: {error})"
+        warnings.warn(f"{folder.name} was interrupted and {reason}; it begins anew.", stacklevel=2)
+    checkpoints.remove()
+    write_config(folder, config)
+    return circumstances.threads
+
+
+def _now_and_then(on_progress: OnProgress) -> OnProgress:
+    last = 0.0
+
+    def report(done: float, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _REPORT_EVERY or done == total:
+            last = now
+            on_progress(done, total)
+
+    return report

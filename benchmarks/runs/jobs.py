@@ -1,0 +1,107 @@
+"""One run to make, and all that determines its result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any, Literal
+
+from benchmarks.runs.training import Training
+from benchmarks.streams.catalogue import Data
+
+Split = Literal["test", "validation"]
+
+# Settings that came when runs had been kept: with this value a run is what it was before, and so
+# are its name and configuration.
+_SINCE_ADDED = {"couple_layers": True}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run to make.
+
+    :param protocol: the benchmark whose stream, network and settings are used.
+    :param benchmark: what results call it; differs from the protocol where a file took the place of
+        the data.
+    :param method: name of the method.
+    :param seed: seed of everything random.
+    :param preset: name of the preset that the settings started from.
+    :param training: how the network is trained.
+    :param settings: every argument of the method, with its value.
+    :param split: what is evaluated: the test data, or a part of the training data held out.
+    :param data: where the data is.
+    :param hashes: SHA-256 of the data, by file.
+    """
+
+    protocol: str
+    benchmark: str
+    method: str
+    seed: int
+    preset: str
+    training: Training
+    settings: Mapping[str, Any]
+    split: Split = "test"
+    data: Data = field(default_factory=Data)
+    hashes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All that determines the result, as JSON has it."""
+        identity = {
+            "benchmark": self.benchmark,
+            "method": self.method,
+            "seed": self.seed,
+            "training": self.training.as_json(),
+            "settings": {
+                name: value
+                for name, value in self.settings.items()
+                if name not in _SINCE_ADDED or value != _SINCE_ADDED[name]
+            },
+            "split": self.split,
+            "data": dict(self.hashes),
+        }
+        return json.loads(json.dumps(identity))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What a run's folder says about it, without the circumstances."""
+        config = self.identity | {"preset": self.preset, "protocol": self.protocol}
+        if self.data.npz is not None:
+            name = self.data.npz.name
+            config["npz"] = {"name": name, "sha256": self.hashes[name]}
+        return config
+
+    @property
+    def folder_name(self) -> str:
+        """Benchmark, method, seed and a hash of the configuration."""
+        return folder_name(self.identity)
+
+    @property
+    def title(self) -> str:
+        """A few words for progress and messages."""
+        held_out = " (validation)" if self.split == "validation" else ""
+        return f"{self.benchmark}: {self.method}, seed {self.seed}{held_out}"
+
+    def with_seed(self, seed: int) -> Job:
+        """The same with another seed."""
+        return replace(self, seed=seed)
+
+
+def folder_name(identity: Mapping[str, Any]) -> str:
+    """The name of a run's folder.
+
+    :param identity: all that determines the result, see :attr:`Job.identity`.
+    """
+    digest = sha256(json.dumps(_with_floats(identity), sort_keys=True).encode()).hexdigest()[:8]
+    return f"{identity['benchmark']}-{identity['method']}-seed{identity['seed']}-{digest}"
+
+
+def _with_floats(value: Any) -> Any:
+    """The same with every number a float: 100 and 100.0 are one setting."""
+    if isinstance(value, Mapping):
+        return {name: _with_floats(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_with_floats(part) for part in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -1,0 +1,245 @@
+"""From what a user asks for to the runs that have to be made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+from avalanche_dco.errors import SettingError
+from benchmarks.methods import DIRECTION_CONSTRAINED, Method, get_method
+from benchmarks.presets import PRESETS
+from benchmarks.runs.cost import COUNTED_SETTINGS, COUNTED_TRAINING
+from benchmarks.runs.jobs import Job, Split
+from benchmarks.runs.training import Settings, Training, divided
+from benchmarks.runs.values import check_values, construct
+from benchmarks.streams.catalogue import Data, data_hashes, label, provide
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A value given on the command line.
+
+    :param method: the method it is for; None for all.
+    :param name: what is set.
+    :param value: its value; for a grid all values to try.
+    """
+
+    method: str | None
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a user asks for; see the command line's help.
+
+    :param benchmark: name of the benchmark.
+    :param methods: names of the methods.
+    :param preset: name of the preset.
+    :param data: where the data is.
+    :param training: changes to the training.
+    :param settings: changes to the methods' settings.
+    :param grids: values to try.
+    :param chosen: settings that were chosen on a validation split, by method.
+    :param match_compute: whether baselines get as many gradient evaluations as DCO.
+    """
+
+    benchmark: str
+    methods: Sequence[str]
+    preset: str = "paper"
+    data: Data = field(default_factory=Data)
+    training: Sequence[Assignment] = ()
+    settings: Sequence[Assignment] = ()
+    grids: Sequence[Assignment] = ()
+    chosen: Mapping[str, Settings] | None = None
+    match_compute: bool = False
+
+
+class Plan:
+    """Makes jobs; everything is checked here, before the first of them runs.
+
+    :param wishes: what is asked for.
+    """
+
+    def __init__(self, wishes: Wishes):
+        self.wishes = wishes
+        self._preset = PRESETS[wishes.preset][wishes.benchmark]
+        self._check_names()
+        provide(wishes.benchmark, wishes.data)
+        self._hashes = data_hashes(wishes.benchmark, wishes.data)
+        self.benchmark = label(wishes.benchmark, wishes.data, self._hashes)
+
+    def with_chosen(self, chosen: Mapping[str, Settings]) -> Plan:
+        """The same with settings that were chosen."""
+        plan = object.__new__(Plan)
+        vars(plan).update(vars(self))
+        plan.wishes = replace(self.wishes, chosen={**(self.wishes.chosen or {}), **chosen})
+        return plan
+
+    def job(
+        self, method: str, seed: int, tried: Settings | None = None, split: Split = "test"
+    ) -> Job:
+        """One run.
+
+        :param method: name of the method.
+        :param seed: its seed.
+        :param tried: values of a grid, of training or method.
+        :param split: what is evaluated.
+        """
+        training, settings = self._resolved(method, tried or {})
+        return Job(
+            protocol=self.wishes.benchmark,
+            benchmark=self.benchmark,
+            method=method,
+            seed=seed,
+            preset=self.wishes.preset,
+            training=training,
+            settings=settings,
+            split=split,
+            data=self.wishes.data,
+            hashes=self._hashes,
+        )
+
+    def grid(self, method: str) -> dict[str, tuple[Any, ...]]:
+        """The values to try for a method: those given, else the preset's, else the method's own.
+
+        What the command line sets to one value is not tried.
+        """
+        known = get_method(method)
+        set_to_one = self._given(method, self.wishes.settings) | self._given(
+            method, self.wishes.training
+        )
+        own = self._preset.grids.get(method) or known.grid
+        grid = {name: tuple(values) for name, values in own.items() if name not in set_to_one}
+        return grid | self.given_grid(method)
+
+    def given_grid(self, method: str) -> dict[str, tuple[Any, ...]]:
+        """The values to try that the command line has for a method."""
+        has = get_method(method).arguments.keys() | set(Training.names())
+        return {
+            wish.name: tuple(wish.value)
+            for wish in self.wishes.grids
+            if wish.method == method or (wish.method is None and wish.name in has)
+        }
+
+    def combinations(self, grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+        """Every combination of a grid's values."""
+        return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+    def open_names(self, method: str) -> list[str]:
+        """Settings of a method that have to be chosen, because nobody has set them."""
+        return sorted(get_method(method).grid.keys() - self._settings_so_far(method).keys())
+
+    def _resolved(self, name: str, tried: Settings) -> tuple[Training, dict[str, Any]]:
+        training_changes, settings = divided({**self._settings_so_far(name), **tried})
+        method = get_method(name)
+        resolved = method.resolved(settings)
+        if method.plugin is not None:
+            if name not in DIRECTION_CONSTRAINED:  # these check all of their values themselves
+                check_values(method, resolved)
+            made = construct(method, resolved)  # complains about values now, not in a process
+            # A default that follows from other settings: as it is, so that a change is noticed.
+            resolved |= {
+                setting: getattr(made, setting)
+                for setting, value in resolved.items()
+                if value is None and isinstance(getattr(made, setting, None), int | float | str)
+            }
+        training = self._preset.training.changed(training_changes)
+        if self.wishes.match_compute and name not in DIRECTION_CONSTRAINED:
+            training = replace(training, matched_to=self._counted_settings(training))
+        return training, resolved
+
+    def _settings_so_far(self, method: str) -> dict[str, Any]:
+        """Values of training and method: the preset's, the chosen ones, the command line's."""
+        return {
+            **self._preset.methods.get(method, {}),
+            **(self.wishes.chosen or {}).get(method, {}),
+            **self._given(method, self.wishes.training),
+            **self._given(method, self.wishes.settings),
+        }
+
+    def _given(self, method: str, wishes: Sequence[Assignment]) -> dict[str, Any]:
+        """What the command line has for a method; its own values go before those for all."""
+        for_all = {wish.name: wish.value for wish in wishes if wish.method is None}
+        return for_all | {wish.name: wish.value for wish in wishes if wish.method == method}
+
+    def _counted_settings(self, training: Training) -> dict[str, int]:
+        """What DCO's gradient evaluations depend on; of its training, what is not the baseline's.
+
+        :param training: the baseline's.
+        """
+        changes, own = divided(self._settings_so_far("dco"))
+        known = get_method("dco").arguments
+        settings = get_method("dco").resolved({n: own[n] for n in own if n in known})
+        trained = self._preset.training.changed(changes)
+        if settings["autoencoder_tolerance"] is not None:
+            raise SettingError(
+                "--match-compute has to know in advance how many gradients DCO evaluates, but with "
+                f"autoencoder_tolerance={settings['autoencoder_tolerance']} it stops when it has "
+                "learned enough. Leave autoencoder_tolerance out."
+            )
+        return {name: settings[name] for name in COUNTED_SETTINGS} | {
+            name: getattr(trained, name)
+            for name in COUNTED_TRAINING
+            if getattr(trained, name) != getattr(training, name)
+        }
+
+    def _check_names(self) -> None:
+        for option, wishes in (
+            ("--set", self.wishes.settings),
+            ("--training", self.wishes.training),
+            ("--grid", self.wishes.grids),
+        ):
+            for wish in wishes:
+                if wish.method is not None and wish.method not in self.wishes.methods:
+                    raise SettingError(
+                        f"{option} {wish.method}.{wish.name}: {wish.method} is not among --methods "
+                        f"{' '.join(self.wishes.methods)}."
+                    )
+        for wish in self.wishes.training:
+            self._preset.training.changed({wish.name: wish.value})
+        for wish in self.wishes.settings:
+            if wish.name in Training.names():
+                raise SettingError(
+                    f"--set {wish.name}={wish.value}: that is a setting of the training; write "
+                    f"--training {wish.name}={wish.value}."
+                )
+        for method in self.wishes.methods:
+            self._refuse_twice(method)
+        for wish in self.wishes.grids:
+            self._check_grid(wish, [wish.method] if wish.method else list(self.wishes.methods))
+
+    def _refuse_twice(self, method: str) -> None:
+        for option, wishes in (
+            ("--set", self.wishes.settings),
+            ("--training", self.wishes.training),
+        ):
+            twice = self.given_grid(method).keys() & self._given(method, wishes).keys()
+            if twice:
+                raise SettingError(
+                    f"{method}: {', '.join(sorted(twice))} is given by --grid and by {option}; "
+                    "write one of them."
+                )
+
+    def _check_grid(self, wish: Assignment, methods: Sequence[str]) -> None:
+        counted = (*COUNTED_SETTINGS, *COUNTED_TRAINING)
+        if self.wishes.match_compute and wish.method in (None, "dco") and wish.name in counted:
+            raise SettingError(
+                f"--grid {wish.name} with --match-compute: baselines get the gradient evaluations "
+                f"of one DCO, and these depend on {wish.name}. Give DCO one value, with --set or "
+                "--training; a grid for one baseline is written METHOD.NAME=V1,V2."
+            )
+        having = [get_method(name) for name in methods]
+        if wish.name in Training.names() or any(_has(method, wish.name) for method in having):
+            return
+        known = sorted({*Training.names(), *(n for method in having for n in method.arguments)})
+        raise SettingError(
+            f"--grid {wish.name}: none of {', '.join(methods)} has such a setting; there are "
+            f"{known}."
+        )
+
+
+def _has(method: Method, name: str) -> bool:
+    return name in method.arguments

@@ -1,0 +1,164 @@
+"""Where runs are made: processes of this machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from typing import Any, Literal
+
+from avalanche_dco.errors import DCOError
+from benchmarks.runs.execution import Circumstances, execute
+from benchmarks.runs.jobs import Job
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something a run has to say.
+
+    :param job: its number among the jobs.
+    :param kind: what it is about.
+    :param content: experiences done and number of all; a text; what the run has shown; what went
+        wrong.
+    """
+
+    job: int
+    kind: Literal["started", "progress", "note", "done", "failed"]
+    content: Any = None
+
+
+Runner = Callable[[Sequence[Job], Circumstances], Iterator[Event]]
+Tell = Callable[[str, Any], None]
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def threads_per_job(jobs: int, cores: int | None = None) -> int:
+    """Threads for each of several jobs at a time, so that they do not fight for the cores.
+
+    :param jobs: jobs at a time.
+    :param cores: cores; those of this machine if None. OMP_NUM_THREADS is respected.
+    """
+    share = max(1, (available_cores() if cores is None else cores) // jobs)
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return min(share, int(limit)) if limit.isdigit() and int(limit) > 0 else share
+
+
+def told(job: Job, circumstances: Circumstances, tell: Tell) -> None:
+    """Make a run and tell all about it; an error is told, not raised.
+
+    :param job: the run.
+    :param circumstances: where and how.
+    :param tell: called with the kind and content of an :class:`Event`.
+    """
+    with warnings.catch_warnings():
+        # Avalanche's notices about its older interfaces say nothing about a run.
+        warnings.filterwarnings("ignore", module="avalanche")
+        warnings.showwarning = lambda message, *_, **__: tell("note", str(message))
+        try:
+            shown = execute(
+                job,
+                circumstances,
+                lambda done, total: tell("progress", (done, total)),
+                lambda: tell("note", "another process is making this run; waiting for it"),
+            )
+        except DCOError as error:
+            tell("failed", f"{type(error).__name__}: {error}")
+        except Exception:
+            tell("failed", traceback.format_exc())
+        else:
+            tell("done", shown)
+
+
+def in_processes(count: int) -> Runner:
+    """Runs in processes of this machine, a fresh one for each.
+
+    A process of its own has a peak memory of its own, and takes no other run with it if it dies.
+
+    :param count: how many at a time.
+    """
+
+    def run(jobs: Sequence[Job], circumstances: Circumstances) -> Iterator[Event]:
+        context = _context()
+        waiting = list(enumerate(jobs))
+        running: dict[Connection, tuple[int, BaseProcess]] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < count:
+                    number, job = waiting.pop(0)
+                    receiver, sender = context.Pipe(duplex=False)
+                    process = context.Process(  # type: ignore[attr-defined]
+                        target=_work, args=(job, circumstances, sender), daemon=True
+                    )
+                    process.start()
+                    sender.close()
+                    running[receiver] = number, process
+                    yield Event(number, "started")
+                for ready in wait(list(running)):
+                    assert isinstance(ready, Connection)
+                    number, process = running[ready]
+                    event = _next_event(ready, number, process)
+                    if event.kind in ("done", "failed"):
+                        process.join()
+                        del running[ready]
+                    yield event
+        finally:
+            for _, process in running.values():
+                process.terminate()
+                process.join()
+
+    return run
+
+
+def _context() -> BaseContext:
+    """Processes that have torch and Avalanche imported already, where the system can fork."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["benchmarks.runs.execution"])
+    return context
+
+
+def _next_event(receiver: Connection, number: int, process: BaseProcess) -> Event:
+    try:
+        return Event(number, *receiver.recv())
+    except EOFError:
+        process.join()
+        return Event(
+            number,
+            "failed",
+            f"the process has ended with exit code {process.exitcode} before the run had; a "
+            "negative one is the signal that ended it (-9: out of memory, perhaps).",
+        )
+
+
+def _work(job: Job, circumstances: Circumstances, sender: Connection) -> None:
+    """What a process does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides
+    os.dup2(2, 1)  # what a library prints is not a result
+    _end_with_main_process()
+    told(job, circumstances, lambda kind, content: sender.send((kind, content)))
+
+
+def _end_with_main_process() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,101 @@
+"""How networks are trained, whatever the method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, fields, replace
+from typing import Any
+
+from avalanche_dco.errors import SettingError
+from avalanche_dco.plugins.support.settings import check_count, check_number
+from benchmarks.runs.precision import PRECISIONS
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a network is trained, whatever the method.
+
+    :param epochs: epochs per experience.
+    :param batch_size: samples per mini-batch.
+    :param lr: SGD's learning rate; the momentum is 0.9 everywhere.
+    :param weight_decay: SGD's weight decay.
+    :param later_lr_factor: factor on the learning rate from the second experience on.
+    :param precision: in which training multiplies, one of :data:`PRECISIONS`; weights are float32.
+    :param experiences: how many of the stream's experiences are learned and evaluated, the first
+        ones; None for all.
+    :param matched_to: settings of the DCO whose number of gradient evaluations ends the training
+        of each experience instead of ``epochs``, and its epochs and batch size where they are
+        others; None for ``epochs``.
+    """
+
+    epochs: int
+    batch_size: int
+    lr: float
+    weight_decay: float
+    later_lr_factor: float = 1.0
+    precision: str = "float32"
+    experiences: int | None = None
+    matched_to: Mapping[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        check_count("epochs", self.epochs, at_least=1, meaning="the epochs per experience")
+        check_count("batch_size", self.batch_size, at_least=1, meaning="samples per mini-batch")
+        check_number("lr", self.lr, above_low=True, meaning="SGD's learning rate")
+        check_number("weight_decay", self.weight_decay, meaning="SGD's weight decay")
+        check_number(
+            "later_lr_factor",
+            self.later_lr_factor,
+            above_low=True,
+            meaning="the factor on the learning rate from the second experience on",
+        )
+        if self.precision not in PRECISIONS:
+            raise SettingError(f"precision={self.precision!r} is none of {list(PRECISIONS)}.")
+        if self.experiences is not None:
+            check_count("experiences", self.experiences, at_least=1, meaning="those to learn")
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """What ``--training`` may change."""
+        return [entry.name for entry in fields(cls) if entry.name != "matched_to"]
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """The values that need not be given."""
+        return {e.name: e.default for e in fields(cls) if e.default is not MISSING}
+
+    def changed(self, changes: Settings) -> Training:
+        """The same with some values replaced.
+
+        :param changes: new values by name.
+        """
+        unknown = changes.keys() - set(self.names())
+        if unknown:
+            raise SettingError(f"--training has no {sorted(unknown)}; it has {self.names()}.")
+        return replace(self, **changes)
+
+    def lr_of(self, index: int) -> float:
+        """The learning rate of an experience.
+
+        :param index: its number in the stream, from 0.
+        """
+        return self.lr if index == 0 else self.lr * self.later_lr_factor
+
+    def as_json(self) -> dict[str, Any]:
+        """All values, for a run's configuration; the last three only where not usual."""
+        usual = self.defaults()
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in ("precision", "experiences", "matched_to") or value != usual[name]
+        }
+
+
+def divided(settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split values into those of the training and those of the method.
+
+    :param settings: values by name.
+    """
+    training = {name: value for name, value in settings.items() if name in Training.names()}
+    return training, {name: value for name, value in settings.items() if name not in training}

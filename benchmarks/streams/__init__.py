@@ -1,0 +1,1 @@
+"""The data: streams of experiences, from tensors."""

@@ -1,0 +1,281 @@
+"""The continual-learning benchmarks, by name, and where their data is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+import torch
+from avalanche.benchmarks import CLScenario
+from avalanche.benchmarks.classic import PermutedMNIST, SplitMNIST
+from avalanche.benchmarks.datasets.external_datasets import cifar as cifar_files
+from avalanche.benchmarks.datasets.external_datasets.fmnist import get_fmnist_dataset
+from avalanche.benchmarks.datasets.external_datasets.mnist import get_mnist_dataset
+from sklearn.datasets import load_digits
+from torch import nn
+
+from avalanche_dco.errors import SettingError
+from avalanche_dco.models import MLP, ConvNet, TaskMasked, mlp_100, mlp_256
+from benchmarks.runs.precision import Bfloat16Training
+from benchmarks.streams import digits
+from benchmarks.streams.cifar import EXPERIENCES, read_arrays, split_arrays, split_cifar
+from benchmarks.streams.mnist import two_domains
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where the data of a benchmark is.
+
+    :param root: folder that holds the data sets; None for embedded data.
+    :param npz: file with arrays in place of a CIFAR.
+    """
+
+    root: Path | None = None
+    npz: Path | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """A stream of experiences and the network that learns it.
+
+    :param summary: what it is, in a line.
+    :param build: makes the stream from a seed and the place of the data.
+    :param network: makes the network for a number of classes.
+    :param masked: whether each experience has outputs of its own.
+    :param files: what the data folder must hold, by the function of Avalanche that downloads it;
+        empty for embedded data.
+    :param arrays_like: the CIFAR (10 or 100) in whose place arrays may come; None if none may.
+    """
+
+    summary: str
+    build: Callable[[int, Data], CLScenario]
+    network: Callable[[int], nn.Module]
+    masked: bool
+    files: tuple[DataSet, ...] = ()
+    arrays_like: int | None = None
+
+    @property
+    def takes_npz(self) -> bool:
+        """Whether arrays may come in place of its data."""
+        return self.arrays_like is not None
+
+    def model(self, classes: int, precision: str = "float32") -> nn.Module:
+        """The network as methods get it.
+
+        :param classes: number of classes of the stream.
+        :param precision: one of :data:`benchmarks.runs.precision.PRECISIONS`.
+        """
+        network = self.network(classes)
+        if precision == "bfloat16":
+            network = Bfloat16Training(network)
+        return TaskMasked(network, classes) if self.masked else network
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Files that belong together.
+
+    :param folder: below the data folder.
+    :param names: the files.
+    :param download: fetches them into a data folder.
+    """
+
+    folder: str
+    names: tuple[str, ...]
+    download: Callable[[str], object]
+
+    def paths(self) -> list[str]:
+        """The files, relative to the data folder."""
+        return [f"{self.folder}/{name}" for name in self.names]
+
+
+_IDX = tuple(
+    f"{part}-ubyte"
+    for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+)
+_MNIST = DataSet("MNIST/raw", _IDX, get_mnist_dataset)
+_FASHION = DataSet("FashionMNIST/raw", _IDX, get_fmnist_dataset)
+_CIFAR10 = DataSet(
+    "cifar-10-batches-py",
+    (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch", "batches.meta"),
+    cifar_files.get_cifar10_dataset,
+)
+_CIFAR100 = DataSet("cifar-100-python", ("train", "test", "meta"), cifar_files.get_cifar100_dataset)
+
+
+def _split_mnist(seed: int, data: Data) -> CLScenario:
+    return SplitMNIST(
+        5, return_task_id=True, fixed_class_order=list(range(10)), dataset_root=data.root
+    )
+
+
+def _split_cifar(seed: int, data: Data, *, classes: int) -> CLScenario:
+    if data.npz is not None:
+        return split_arrays(data.npz, like=classes)
+    return split_cifar(classes, data.root)
+
+
+def _digits_network(classes: int) -> MLP:
+    return MLP(digits.INPUT_SIZE, hidden_size=100, num_classes=classes)
+
+
+def _conv_net(classes: int) -> nn.Module:
+    # Channels last: the same numbers up to rounding, and faster on a CPU.
+    return ConvNet(classes).to(memory_format=torch.channels_last)
+
+
+TASKS: dict[str, Task] = {
+    "split-digits": Task(
+        "five tasks of two digits, 8 x 8 pixels, embedded",
+        lambda seed, data: digits.split_digits(5),
+        _digits_network,
+        masked=True,
+    ),
+    "permuted-digits": Task(
+        "five permutations of the same digits, embedded",
+        lambda seed, data: digits.permuted_digits(5, seed=seed),
+        _digits_network,
+        masked=False,
+    ),
+    "split-mnist": Task(
+        "five tasks of two classes; the paper's",
+        _split_mnist,
+        mlp_100,
+        masked=True,
+        files=(_MNIST,),
+    ),
+    "permuted-mnist": Task(
+        "five permutations of MNIST; the paper's",
+        lambda seed, data: PermutedMNIST(5, seed=seed, dataset_root=data.root),
+        mlp_256,
+        masked=False,
+        files=(_MNIST,),
+    ),
+    "split-cifar10": Task(
+        "five tasks of two classes; not in the paper, takes CIFAR-100's settings",
+        partial(_split_cifar, classes=10),
+        _conv_net,
+        masked=True,
+        files=(_CIFAR10,),
+        arrays_like=10,
+    ),
+    "split-cifar100": Task(
+        "ten tasks of ten classes; the paper's",
+        partial(_split_cifar, classes=100),
+        _conv_net,
+        masked=True,
+        files=(_CIFAR100,),
+        arrays_like=100,
+    ),
+    "mnist-fashion": Task(
+        "MNIST, then Fashion-MNIST; the paper's",
+        lambda seed, data: two_domains(data.root or Path(), fashion_first=False),
+        mlp_256,
+        masked=False,
+        files=(_MNIST, _FASHION),
+    ),
+    "fashion-mnist": Task(
+        "Fashion-MNIST, then MNIST; the paper's",
+        lambda seed, data: two_domains(data.root or Path(), fashion_first=True),
+        mlp_256,
+        masked=False,
+        files=(_MNIST, _FASHION),
+    ),
+}
+
+
+def classes_of(stream: CLScenario) -> int:
+    """One more than the largest label of a benchmark."""
+    return 1 + max(
+        max(map(int, experience.classes_in_this_experience)) for experience in stream.train_stream
+    )
+
+
+def missing_files(name: str, root: Path | None) -> list[str]:
+    """Files a benchmark needs that the data folder does not have.
+
+    :param name: name of the benchmark.
+    :param root: the data folder.
+    """
+    expected = [path for files in TASKS[name].files for path in files.paths()]
+    return [file for file in expected if root is None or not (root / file).exists()]
+
+
+def provide(name: str, data: Data) -> None:
+    """See to it that the data is there: download what is missing, or say what is expected.
+
+    :param name: name of the benchmark.
+    :param data: where it should be.
+    """
+    if data.npz is not None:
+        like = TASKS[name].arrays_like
+        if like is None:
+            able = [other for other, task in TASKS.items() if task.takes_npz]
+            raise SettingError(f"--npz is for {' and '.join(able)}, not for {name}.")
+        if not data.npz.is_file():
+            raise SettingError(
+                f"--npz {data.npz}: there is no such file. Expected an .npz with x_train, y_train, "
+                "x_test and y_test."
+            )
+        read_arrays(data.npz, like)
+        return
+    missing = missing_files(name, data.root)
+    if not missing:
+        return
+    expected = f"{', '.join(missing)}"
+    own = " Or bring arrays of the same shape with --npz FILE." if TASKS[name].takes_npz else ""
+    if data.root is None:
+        raise SettingError(
+            f"--benchmark {name} needs data. Give --data-root a folder that holds {expected}; what "
+            f"is not in it is downloaded to it.{own}"
+        )
+    for files in TASKS[name].files:
+        if any(not (data.root / path).exists() for path in files.paths()):
+            try:
+                files.download(str(data.root))
+            except (OSError, RuntimeError) as error:
+                raise SettingError(
+                    f"--benchmark {name} needs data that is not there and could not be downloaded "
+                    f"({error}). Put these files into {data.root}: {expected}.{own}"
+                ) from error
+
+
+def data_hashes(name: str, data: Data) -> dict[str, str]:
+    """SHA-256 of every file a benchmark reads, by its name; of the digits, the embedded array.
+
+    :param name: name of the benchmark.
+    :param data: where the files are.
+    """
+    if data.npz is not None:
+        return {data.npz.name: _digest(data.npz)}
+    if not TASKS[name].files:
+        images, labels = load_digits(return_X_y=True)
+        return {"scikit-learn digits": sha256(images.tobytes() + labels.tobytes()).hexdigest()}
+    root = data.root or Path()
+    return {path: _digest(root / path) for files in TASKS[name].files for path in files.paths()}
+
+
+def label(name: str, data: Data, hashes: dict[str, str]) -> str:
+    """What results are called: the benchmark, or the file that took its data's place.
+
+    The number of experiences tells apart the benchmarks that one file can be split for.
+
+    :param name: name of the benchmark.
+    :param data: where the data is.
+    :param hashes: what :func:`data_hashes` found.
+    """
+    like = TASKS[name].arrays_like
+    if data.npz is None or like is None:
+        return name
+    return f"split{EXPERIENCES[like]}-{data.npz.name}-{hashes[data.npz.name][:8]}"
+
+
+def _digest(path: Path) -> str:
+    digest = sha256()
+    with path.open("rb") as file:
+        while part := file.read(2**20):
+            digest.update(part)
+    return digest.hexdigest()

@@ -1,0 +1,71 @@
+"""Batches cut from tensors instead of fetched sample by sample, so that networks do not wait."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from avalanche.training.plugins import SupervisedPlugin
+from avalanche.training.templates import SupervisedTemplate
+from torch import Tensor
+
+from avalanche_dco.plugins.support.sampling import as_tensors
+
+
+class TensorBatches(SupervisedPlugin):
+    """Replaces Avalanche's loaders where that gives the same kind of batches.
+
+    Avalanche fetches every sample of every epoch through its data sets and transformations. This
+    plugin fetches each sample once per experience and cuts shuffled batches from the tensors. A
+    data set with random transformations, or too large for memory, keeps Avalanche's loader; so
+    does one of several tasks, which Avalanche balances within each batch.
+
+    Test sets are kept as tensors from one evaluation to the next.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tests: dict[tuple[str, int], list[Tensor] | None] = {}
+
+    def before_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
+        """Train on tensors."""
+        dataset = strategy.adapted_dataset
+        if len(set(dataset.targets_task_labels)) > 1:
+            return
+        tensors = as_tensors(dataset)
+        if tensors is not None:
+            strategy.dataloader = ShuffledBatches(tensors, strategy.train_mb_size)
+
+    def before_eval_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
+        """Evaluate on tensors."""
+        experience = strategy.experience
+        key = (experience.origin_stream.name, experience.current_experience)
+        if key not in self._tests:
+            self._tests[key] = as_tensors(strategy.adapted_dataset)
+        tensors = self._tests[key]
+        if tensors is not None:
+            parts = (tensor.split(strategy.eval_mb_size) for tensor in tensors)
+            strategy.dataloader = [list(batch) for batch in zip(*parts, strict=True)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_tests": {}}  # can be fetched again: not part of a checkpoint
+
+
+class ShuffledBatches:
+    """All samples once, in a new random order each time.
+
+    :param tensors: one row per sample each.
+    :param batch_size: samples per batch; the last may have fewer.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], batch_size: int):
+        self._tensors, self._batch_size = tensors, batch_size
+
+    def __len__(self) -> int:
+        return math.ceil(len(self._tensors[0]) / self._batch_size)
+
+    def __iter__(self) -> Iterator[list[Tensor]]:
+        for indices in torch.randperm(len(self._tensors[0])).split(self._batch_size):
+            yield [tensor[indices] for tensor in self._tensors]

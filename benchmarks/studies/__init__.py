@@ -1,0 +1,1 @@
+"""Measurements of one thing each."""

@@ -1,0 +1,206 @@
+"""Measure the tensor core against the machine's matrix products and against autograd.
+
+Ratios of times taken in one run (MLP-256, the paper's k and m by default):
+
+- the rate of an autoencoder update over that of as much work in large single-precision matrix
+  products, and its time against the paper's encoder and decoder with autograd in three forms: the
+  convolutions of its supplement, the matrices of its Section 4.2, and a careful one that computes
+  diagonals only;
+- the penalty with its gradient over the two matrix products it consists of.
+
+Each pair is measured alternately, several times, and the medians are compared. Only an idle
+machine gives figures that mean anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import conv2d, conv_transpose2d
+
+from avalanche_dco.core.autoencoder import DirectionAutoencoder
+from avalanche_dco.core.directions import Directions, matrix_shape
+from avalanche_dco.core.penalty import Penalty
+from avalanche_dco.models import mlp_256
+from benchmarks.runs.records import surroundings
+from benchmarks.studies.timing import alternately
+
+_SIDE = 2048  # of the square matrices whose product gives the machine's rate
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument("--k", type=int, default=1000, help="directions (default 1000)")
+    parser.add_argument("--m", type=int, default=128, help="gradients per update (default 128)")
+    parser.add_argument("--tasks", type=int, default=4, help="past tasks in the penalty")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--out", type=Path, help="also write the figures to this JSON file")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print."""
+    torch.manual_seed(0)
+    torch.set_num_threads(args.threads)
+    x = {name: p.detach() for name, p in mlp_256().named_parameters()}
+    figures = {
+        "threads": args.threads,
+        "k": args.k,
+        "m": args.m,
+        "tasks": args.tasks,
+        **measure_autoencoder(x, args.k, args.m, args.repeats),
+        **measure_penalty(x, args.k * args.tasks, args.repeats),
+    }
+    for name, value in figures.items():
+        print(f"{name:36s} {value:.4g}")
+    if args.out is not None:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(json.dumps(surroundings() | figures, indent=2) + "\n")
+    return 0
+
+
+def measure_autoencoder(x: dict[str, Tensor], k: int, m: int, repeats: int) -> dict[str, float]:
+    """One update, streamed, against the machine's rate and the explicit autoencoder."""
+    some = [{name: 1e-2 * torch.randn_like(t) for name, t in x.items()} for _ in range(8)]
+    autoencoder = DirectionAutoencoder(Directions.random(x, k))
+    rivals = {
+        "convolutions": _AutogradAutoencoder(
+            Directions.random(x, k), _encode_convolutions, _decode_convolutions, 8
+        ),
+        "matrices": _AutogradAutoencoder(
+            Directions.random(x, k), _encode_matrices, _decode_matrices, 1
+        ),
+        "diagonals": _AutogradAutoencoder(
+            Directions.random(x, k), _encode_diagonals, _decode_diagonals, 8
+        ),
+    }
+    square = torch.randn(_SIDE, _SIDE)
+
+    def gradients() -> Iterator[dict[str, Tensor]]:
+        return itertools.islice(itertools.cycle(some), m)
+
+    def update() -> None:
+        for gradient in gradients():
+            autoencoder.observe(gradient)
+        autoencoder.update()
+
+    d = sum(t.numel() for t in x.values())
+    # Two matrix products per gradient, 2 k d operations each: what the formula cannot do without.
+    work = 2 * 2 * k * d * m
+    # As much work in square products, as a short burst runs faster than the machine can sustain.
+    products = max(1, round(work / (2 * _SIDE**3)))
+
+    def multiply() -> None:
+        for _ in range(products):
+            square @ square
+
+    multiplied, streamed = alternately(repeats, multiply, update)
+    ours, *theirs = alternately(
+        1,
+        update,
+        *(lambda rival=rival: rival.update(gradients()) for rival in rivals.values()),
+    )
+    rate, sgemm = work / streamed, products * 2 * _SIDE**3 / multiplied
+    return {
+        "sgemm_gflops": sgemm / 1e9,
+        "update_seconds": streamed,
+        "update_gflops": rate / 1e9,
+        "update_share_of_sgemm": rate / sgemm,
+        **{f"{name}_seconds": t for name, t in zip(rivals, theirs, strict=True)},
+        **{f"speedup_over_{name}": t / ours for name, t in zip(rivals, theirs, strict=True)},
+    }
+
+
+# Encoder and decoder of one parameter for a batch of gradients (n x r x c), in three forms.
+
+
+def _encode_convolutions(G: Tensor, U: Tensor, V: Tensor) -> Tensor:
+    """The supplement: a 1 x c convolution, then an r x 1 one, per direction."""
+    rows = conv2d(G[:, None], V.T[:, None, None, :])  # n x k x r x 1
+    return conv2d(rows, U.T[:, None, :, None], groups=U.shape[1])[:, :, 0, 0]
+
+
+def _decode_convolutions(codes: Tensor, U: Tensor, V: Tensor) -> Tensor:
+    rows = conv_transpose2d(codes[:, :, None, None], U.T[:, None, :, None], groups=U.shape[1])
+    return conv_transpose2d(rows, V.T[:, None, None, :])[:, 0]
+
+
+def _encode_matrices(G: Tensor, U: Tensor, V: Tensor) -> Tensor:
+    """Section 4.2 to the letter: diag(U^T M V), with the k x k matrix."""
+    return (U.T @ G @ V).diagonal(dim1=1, dim2=2)
+
+
+def _decode_matrices(codes: Tensor, U: Tensor, V: Tensor) -> Tensor:
+    return U @ torch.diag_embed(codes) @ V.T
+
+
+def _encode_diagonals(G: Tensor, U: Tensor, V: Tensor) -> Tensor:
+    """The best one can write with autograd: nothing off the diagonal is computed."""
+    return ((G @ V) * U).sum(1)
+
+
+def _decode_diagonals(codes: Tensor, U: Tensor, V: Tensor) -> Tensor:
+    return (U * codes[:, None, :]) @ V.T
+
+
+class _AutogradAutoencoder:
+    """An encoder and a decoder, trained with autograd.
+
+    :param part: gradients to process at once; the decoder's output is as large as all of them.
+    """
+
+    def __init__(
+        self,
+        directions: Directions,
+        encode: Callable[[Tensor, Tensor, Tensor], Tensor],
+        decode: Callable[[Tensor, Tensor, Tensor], Tensor],
+        part: int,
+    ):
+        self._encode, self._decode, self._part = encode, decode, part
+        self._layers = [
+            (name, f.U.requires_grad_(), f.V.requires_grad_())
+            for name, f in directions.factors.items()
+        ]
+        self._optimizer = torch.optim.Adam([t for _, U, V in self._layers for t in (U, V)])
+
+    def update(self, gradients: Iterator[dict[str, Tensor]]) -> None:
+        self._optimizer.zero_grad()
+        while part := list(itertools.islice(gradients, self._part)):
+            G = {
+                name: torch.stack([g[name].reshape(matrix_shape(g[name].shape)) for g in part])
+                for name, _, _ in self._layers
+            }
+            codes = torch.stack([self._encode(G[n], U, V) for n, U, V in self._layers]).sum(0)
+            loss = torch.stack(
+                [(self._decode(codes, U, V) - G[n]).square().sum() for n, U, V in self._layers]
+            ).sum()
+            loss.backward()
+        self._optimizer.step()
+
+
+def measure_penalty(x: dict[str, Tensor], columns: int, repeats: int) -> dict[str, float]:
+    """Value and gradient against the two matrix products per parameter they consist of."""
+    leaves = {name: t.clone().requires_grad_() for name, t in x.items()}
+    directions = Directions.random(x, columns)
+    penalty = Penalty(directions, torch.zeros(columns))
+
+    def products() -> None:
+        for name, f in directions.factors.items():
+            x[name] @ f.V
+            f.U @ f.V.T
+
+    def value_and_gradient() -> None:
+        penalty(leaves, 100.0, 20.0).backward()
+
+    bare, full = alternately(4 * repeats, products, value_and_gradient)
+    return {
+        "penalty_products_seconds": bare,
+        "penalty_seconds": full,
+        "penalty_over_products": full / bare,
+    }

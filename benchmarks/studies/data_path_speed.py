@@ -1,0 +1,134 @@
+"""Measure what loading batches costs: its share of a run, and samples per second.
+
+Every batch that training takes (steps 1 to 3 of DCO) is timed where it is taken, and so is reading
+an experience into tensors, in a real run. An epoch of the first experience is then read through
+Avalanche's loader and from tensors.
+
+Example:
+  python -m benchmarks data-path-speed --methods naive dco --data-root ~/data
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from avalanche.benchmarks.utils.data_loader import TaskBalancedDataLoader
+from avalanche.training.templates import SupervisedTemplate
+
+from avalanche_dco.plugins.support import sampling
+from benchmarks.methods import METHODS
+from benchmarks.presets import PRESETS
+from benchmarks.runs.jobs import Job
+from benchmarks.runs.learning import Progress, learn
+from benchmarks.runs.planning import Plan, Wishes
+from benchmarks.runs.records import surroundings
+from benchmarks.streams import data_path
+from benchmarks.streams.catalogue import TASKS, Data
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument("--benchmark", default="split-mnist", choices=list(TASKS))
+    parser.add_argument("--methods", nargs="+", default=["naive", "dco"], choices=list(METHODS))
+    parser.add_argument("--preset", choices=list(PRESETS), default="fast", help="default: fast")
+    parser.add_argument("--data-root", type=Path, help="folder that holds MNIST/raw/...")
+    parser.add_argument("--out", type=Path, help="also write the figures to this JSON file")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print."""
+    plan = Plan(Wishes(args.benchmark, args.methods, args.preset, Data(args.data_root)))
+    jobs = [plan.job(method, seed=1) for method in args.methods]
+    figures: dict[str, Any] = {"benchmark": args.benchmark, "preset": args.preset}
+    figures["methods"] = {job.method: share_of(job) for job in jobs}
+    stream = TASKS[args.benchmark].build(1, Data(args.data_root)).train_stream
+    figures["samples_per_second"] = loader_rates(stream[0].dataset, jobs[0].training.batch_size)
+    print(json.dumps(figures, indent=2))
+    if args.out is not None:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(json.dumps(surroundings() | figures, indent=2) + "\n")
+    return 0
+
+
+class _NoCheckpoints:
+    def load(self, strategy: SupervisedTemplate) -> tuple[SupervisedTemplate, Progress]:
+        return strategy, Progress()
+
+    def save(self, strategy: SupervisedTemplate, progress: Progress) -> None:
+        """Nothing is kept: the run ends with the measurement."""
+
+
+def share_of(job: Job) -> dict[str, float]:
+    """Seconds that training took, those of loading among them, and their ratio.
+
+    :param job: what to train.
+    """
+    with _stopwatch() as loading:
+        outcome = learn(job, _NoCheckpoints(), lambda done, total: None)
+    seconds = outcome.summary["seconds"]
+    spent = sum(loading)
+    return {
+        "seconds": round(seconds, 2),
+        "loading_seconds": round(spent, 2),
+        "loading_share": round(spent / seconds, 4),
+    }
+
+
+@contextmanager
+def _stopwatch() -> Iterator[list[float]]:
+    """Within, the time of every reading of a data set and of every batch is written down."""
+    spent: list[float] = []
+
+    def timed(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return function(*args)
+            finally:
+                spent.append(time.perf_counter() - start)
+
+        return call
+
+    def iterating(original: Callable[[Any], Iterator[Any]]) -> Callable[[Any], Iterator[Any]]:
+        def batches(self: Any) -> Iterator[Any]:
+            advance = timed(lambda iterator: next(iterator, None))
+            iterator = original(self)
+            while (batch := advance(iterator)) is not None:
+                yield batch
+
+        return batches
+
+    with ExitStack() as patches:
+        for module in (sampling, data_path):
+            patches.enter_context(patch.object(module, "as_tensors", timed(module.as_tensors)))
+        for owner in (sampling.BatchStream, data_path.ShuffledBatches):
+            patches.enter_context(patch.object(owner, "__iter__", iterating(owner.__iter__)))
+        yield spent
+
+
+def loader_rates(dataset: Any, batch_size: int) -> dict[str, float]:
+    """Samples per second of Avalanche's loader, of tensors, and their ratio.
+
+    :param dataset: an experience's data set.
+    :param batch_size: samples per batch.
+    """
+    tensors = sampling.as_tensors(dataset)
+    assert tensors is not None
+    loaders = {
+        "avalanche": TaskBalancedDataLoader(dataset, batch_size=batch_size, shuffle=True),
+        "tensors": data_path.ShuffledBatches(tensors, batch_size),
+    }
+    rates = {}
+    for name, loader in loaders.items():
+        start = time.perf_counter()
+        for _ in loader:
+            continue
+        rates[name] = round(len(dataset) / (time.perf_counter() - start))
+    return rates | {"ratio": round(rates["tensors"] / rates["avalanche"], 1)}

@@ -1,0 +1,75 @@
+"""Inject faults: kills, full disks, changed bytes, Ctrl-C; count what is lost and what is wrong.
+
+Every fault is real: processes are killed, disks are full, bytes are changed. A fault has *lost*
+something if an experience whose checkpoint had been saved cannot be restored, and something is
+*wrong* if what is restored differs from the uninterrupted run in a single bit, if damage goes
+unnoticed, or if a process ends with anything but an error that says what to do.
+
+Writes benchmarks/results/reliability/faults.csv; the table in docs/reliability.md is made from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from avalanche_dco.persistence.files import replacing
+from benchmarks.studies.faults.damage import DAMAGES
+from benchmarks.studies.faults.disks import DISK_FAULTS
+from benchmarks.studies.faults.interrupted_run import METHODS, Reference
+from benchmarks.studies.faults.kills import KILLS
+from benchmarks.studies.faults.tally import Tally
+
+RESULTS = Path(__file__).resolve().parent.parent.parent / "results" / "reliability"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument("--times", type=int, default=6, help="of each fault, for each method")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments and places")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the CSV file")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Inject, count, write; the exit status tells whether all went well."""
+    start = time.perf_counter()
+    tallies = inject(args.times, args.seed, list(METHODS))
+    lines = ["fault,tried,lost,wrong", *(tally.line() for tally in tallies)]
+    with replacing(args.output / "faults.csv") as file:
+        file.write(("\n".join(lines) + "\n").encode())
+    for tally in tallies:
+        for what in tally.notes:
+            print(f"{tally.fault}: {what}", file=sys.stderr)
+    tried = sum(tally.tried for tally in tallies)
+    failed = sum(tally.lost + tally.wrong for tally in tallies)
+    print(f"{tried} faults, {failed} with something lost or wrong, ", end="")
+    print(f"{time.perf_counter() - start:.0f} s: {args.output / 'faults.csv'}")
+    return 1 if failed else 0
+
+
+def inject(times: int, seed: int, methods: Sequence[str]) -> list[Tally]:
+    """Inject every kind of fault.
+
+    :param times: how often, for each method; changed bytes four times as often.
+    :param seed: of the moments and places.
+    :param methods: the methods whose runs meet with them.
+    """
+    torch.set_num_threads(1)
+    tallies: dict[str, Tally] = {}
+    for method in methods:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            reference = Reference(method).make(folder / "whole")
+            for fault, injection in {**KILLS, **DISK_FAULTS, **DAMAGES}.items():
+                tally = tallies.setdefault(fault, Tally(fault))
+                chance = random.Random(f"{seed} {method} {fault}")
+                injection(tally, reference, folder, times, chance)
+                print(f"{method}, {fault}: {tally.tried} times", flush=True)
+    return [tally for tally in tallies.values() if tally.tried]

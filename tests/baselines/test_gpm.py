@@ -1,0 +1,324 @@
+"""GPM inside Avalanche: exact for any optimizer, and invisible to everything else."""
+
+import copy
+import pickle
+import random
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from avalanche.training.plugins import SupervisedPlugin
+from torch import Tensor, nn
+from torch.nn import functional
+
+from avalanche_dco import GPM
+from avalanche_dco.baselines.gpm import GPMPlugin
+from avalanche_dco.baselines.gradient_projection import as_matrix
+from avalanche_dco.errors import ModelError, SettingError
+from benchmarks.streams.digits import permuted_digits, split_digits
+from tests.support.small_runs import GrowingMLP, MultiHeadMLP, mlp, naive, same_weights, trained
+
+PERMUTED = list(permuted_digits(3).train_stream)
+SPLIT = list(split_digits().train_stream)[:3]
+
+
+def bias_free() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 20, bias=False), nn.ReLU(), nn.Linear(20, 10, bias=False))
+
+
+def convolutional() -> nn.Module:
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 8, 8)),
+        nn.Conv2d(1, 4, 3, padding=1, padding_mode="circular"),
+        nn.ReLU(),
+        nn.Conv2d(4, 8, 3, stride=2, groups=2, bias=False),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(72, 10),
+    )
+
+
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.05),
+    "momentum and weight decay": lambda p: torch.optim.SGD(
+        p, lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-2
+    ),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+}
+
+
+@pytest.mark.parametrize("make_model", [bias_free, mlp, convolutional])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_the_change_of_the_weights_times_any_basis_vector_is_zero(
+    make_model: Callable[[], nn.Module], optimizer: str
+) -> None:
+    model, gpm = make_model(), GPMPlugin(0.9, samples=100)
+    strategy = naive(model, gpm, optimizer=OPTIMIZERS[optimizer](model.parameters()))
+    strategy.train(PERMUTED[0])
+    for experience in PERMUTED[1:]:
+        bases, before = copy.deepcopy(gpm.bases), copy.deepcopy(dict(model.named_modules()))
+        strategy.train(experience)
+        for name, basis in bases.items():
+            old, new = before[name], model.get_submodule(name)
+            change = as_matrix(new, new.weight, new.bias) - as_matrix(old, old.weight, old.bias)
+            assert change.abs().max() > 1e-4, "the layer has learned something"
+            assert (change @ basis).abs().max() < 1e-6
+
+
+def test_the_answers_to_remembered_inputs_do_not_change() -> None:
+    """With threshold 1 and all data remembered, an earlier experience is not forgotten at all."""
+    model = nn.Sequential(nn.Linear(64, 30), nn.Tanh(), nn.Linear(30, 10))
+    few = list(permuted_digits(2).train_stream)
+    few_samples = few[0].dataset.subset(list(range(12)))
+    gpm = GPMPlugin(1.0, samples=12)
+    strategy = naive(model, gpm, optimizer=torch.optim.Adam(model.parameters(), lr=0.01))
+    few[0]._dataset = few_samples
+    strategy.train(few[0])
+    x = torch.stack([few_samples[i][0] for i in range(12)])
+    answers = model(x).detach()
+    strategy.train(few[1])
+    torch.testing.assert_close(model(x).detach(), answers, atol=1e-4, rtol=1e-4)
+
+
+def test_projecting_gradients_alone_would_leak() -> None:
+    """Why the update is projected too: without it, momentum and decay undo the projection."""
+
+    class GradientsOnly(GPMPlugin):
+        def after_update(self, strategy: Any, **kwargs: Any) -> None:
+            pass
+
+    for optimizer, leaks in (("sgd", False), ("momentum and weight decay", True), ("adam", True)):
+        model, gpm = bias_free(), GradientsOnly(0.9)
+        strategy = naive(model, gpm, optimizer=OPTIMIZERS[optimizer](model.parameters()))
+        strategy.train(PERMUTED[0])
+        basis, before = gpm.bases["0"], model[0].weight.detach().clone()
+        strategy.train(PERMUTED[1])
+        leaked = ((model[0].weight.detach() - before) @ basis[0]).abs().max().item()
+        assert (leaked > 1e-3) == leaks
+
+
+def test_the_first_experience_is_trained_as_without_gpm() -> None:
+    plain = trained(mlp, None, PERMUTED[:1])
+    assert same_weights(trained(mlp, GPMPlugin(), PERMUTED[:1]), plain)
+
+
+class Watch(SupervisedPlugin):
+    """Look at everything just before and just after the bases are extended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+
+    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+        self.seen.append(
+            (
+                [module.training for module in strategy.model.modules()],
+                copy.deepcopy(strategy.model.state_dict()),
+                copy.deepcopy(strategy.optimizer.state_dict()["state"]),
+                [strategy.mbatch, strategy.mb_output, strategy.loss, strategy.dataloader],
+                torch.get_rng_state(),
+                random.getstate(),
+                np.random.get_state()[1].tolist(),
+                [None if p.grad is None else p.grad.clone() for p in strategy.model.parameters()],
+                sum(len(m._forward_pre_hooks) for m in strategy.model.modules()),
+            )
+        )
+
+
+def test_collecting_leaves_everything_as_it_was() -> None:
+    class FreezesStatistics(SupervisedPlugin):
+        def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+            strategy.model[1].eval()
+
+    model = nn.Sequential(nn.Linear(64, 20), nn.BatchNorm1d(20), nn.Dropout(0.5), nn.Linear(20, 10))
+    before, after = Watch(), Watch()
+    strategy = naive(model, FreezesStatistics(), before, GPMPlugin(), after)
+    with pytest.warns(UserWarning, match=r"does not protect \['1.weight', '1.bias'\]"):
+        strategy.train(PERMUTED[0])
+    (modes, weights, optimizer, objects, *rest), other = before.seen[0], after.seen[0]
+    assert modes == other[0] == [True, True, False, True, True]
+    assert all(torch.equal(weights[name], other[1][name]) for name in weights)
+    for key, state in optimizer.items():
+        assert torch.equal(state["momentum_buffer"], other[2][key]["momentum_buffer"])
+    assert all(a is b for a, b in zip(objects, other[3], strict=True))
+    assert torch.equal(rest[0], other[4])
+    assert rest[1:3] == list(other[5:7])
+    assert all(torch.equal(a, b) for a, b in zip(rest[3], other[7], strict=True))
+    assert rest[4] == other[8] == 0
+
+
+def test_a_model_without_unprotected_parameters_gives_no_warning() -> None:
+    for make_model, experiences in ((mlp, PERMUTED), (MultiHeadMLP, SPLIT)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            trained(make_model, GPMPlugin(), experiences[:2])
+        assert not [w for w in caught if "does not protect" in str(w.message)]
+
+
+def test_memory_grows_with_the_bases() -> None:
+    gpm = GPMPlugin(0.9)
+    strategy = naive(bias_free(), gpm)
+    assert gpm.memory_bytes == 0
+    sizes = []
+    for experience in PERMUTED:
+        strategy.train(experience)
+        sizes.append(gpm.memory_bytes)
+    assert sizes == sorted(sizes)
+    assert 0 < sizes[0] < sizes[-1]
+    assert sizes[-1] == 4 * (64 * gpm.bases["0"].shape[2] + 20 * gpm.bases["2"].shape[2])
+
+
+def ranks(gpm: GPMPlugin) -> dict[str, int]:
+    return {name: basis.shape[2] for name, basis in gpm.bases.items()}
+
+
+def test_thresholds_per_layer_and_their_growth() -> None:
+    one, per_layer = GPMPlugin(0.9), GPMPlugin((0.5, 0.9))
+    for gpm in (one, per_layer):
+        trained(bias_free, gpm, PERMUTED[:1])
+    assert ranks(per_layer)["0"] < ranks(one)["0"]
+    assert ranks(per_layer)["2"] == ranks(one)["2"]
+    constant = GPMPlugin(0.5)
+    trained(bias_free, constant, PERMUTED)
+    trained(bias_free, grown := GPMPlugin(0.5, threshold_growth=0.3), PERMUTED)
+    assert ranks(grown)["0"] > ranks(constant)["0"]
+    trained(bias_free, beyond := GPMPlugin(0.9, threshold_growth=0.3), PERMUTED[:2])
+    assert ranks(beyond)["2"] <= 20, "a threshold beyond 1 counts as 1"
+
+
+def test_layers_and_head_can_be_left_out() -> None:
+    trained(mlp, everything := GPMPlugin(), PERMUTED[:1])
+    trained(mlp, no_head := GPMPlugin(project_head=False), PERMUTED[:1])
+    trained(mlp, chosen := GPMPlugin(layers=["3*"]), PERMUTED[:1])
+    assert list(everything.bases) == ["0", "3"]
+    assert list(no_head.bases) == ["0"]
+    assert list(chosen.bases) == ["3"]
+
+
+def test_each_tasks_own_head_is_the_head() -> None:
+    trained(MultiHeadMLP, gpm := GPMPlugin(project_head=False), SPLIT)
+    assert list(gpm.bases) == ["features.0"]
+
+
+@pytest.mark.parametrize("project_head", [True, False])
+def test_a_head_that_grows(project_head: bool) -> None:
+    gpm = GPMPlugin(0.9, project_head=project_head)
+    strategy = trained(GrowingMLP, gpm, SPLIT)
+    assert strategy.model.classifier.classifier.out_features == 6
+    assert ("classifier.classifier" in gpm.bases) == project_head
+
+
+class CalledTwice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.same, self.head = nn.Linear(64, 64), nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.same(torch.tanh(self.same(x)))))
+
+
+def test_a_layer_called_twice_remembers_both_inputs() -> None:
+    gpm = GPMPlugin(1.0, samples=10)
+    strategy = trained(CalledTwice, gpm, PERMUTED[:1])
+    assert gpm.bases["same"].shape[2] == 20, "ten samples, two inputs each"
+    assert strategy.model.head.weight.shape == (10, 64)
+
+
+def test_tied_weights_are_refused_with_what_to_do() -> None:
+    def tied() -> nn.Module:
+        model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Linear(64, 10))
+        model[2].weight = model[0].weight
+        return model
+
+    strategy = naive(model := tied(), GPMPlugin())
+    before = model[3].weight.detach().clone()
+    with pytest.raises(ModelError, match="call the same module twice"):
+        strategy.train(PERMUTED[0])
+    assert torch.equal(model[3].weight, before), "refused before anything is trained"
+    trained(tied, gpm := GPMPlugin(layers=["3"]), PERMUTED[:1])
+    assert list(gpm.bases) == ["3"]
+
+
+def test_a_layer_used_without_being_called_is_warned_of() -> None:
+    class Functional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.head = nn.Linear(64, 20), nn.Linear(20, 10)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(functional.linear(x, self.first.weight, self.first.bias).relu())
+
+    with pytest.warns(UserWarning, match=r"does not protect \['first.weight', 'first.bias'\]"):
+        trained(Functional, GPMPlugin(), PERMUTED[:1])
+
+
+def test_frozen_layers_stay_frozen_and_half_frozen_ones_are_refused() -> None:
+    def frozen() -> nn.Module:
+        model = mlp()
+        model[0].requires_grad_(False)
+        return model
+
+    torch.manual_seed(1)
+    start = frozen()[0].weight.clone()
+    strategy = trained(frozen, GPMPlugin(), PERMUTED[:2])
+    assert torch.equal(strategy.model[0].weight, start)
+    strategy.model[3].bias.requires_grad_(False)
+    with pytest.raises(ModelError, match="freeze both or none"):
+        strategy.train(PERMUTED[2])
+
+
+def test_a_layer_that_vanishes_or_widens_is_named() -> None:
+    strategy = trained(mlp, GPMPlugin(), PERMUTED[:1])
+    strategy.model[3] = nn.Linear(20, 10, bias=False)
+    with pytest.raises(ModelError, match="'3' now has 20 inputs, its basis 21"):
+        strategy.train(PERMUTED[1])
+    strategy = trained(mlp, GPMPlugin(), PERMUTED[:1])
+    strategy.model[3] = nn.Sequential(nn.Linear(20, 10))
+    with pytest.raises(ModelError, match="'3' has a basis but is no longer in the model"):
+        strategy.train(PERMUTED[1])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"threshold": 0.0},
+        {"threshold": 1.1},
+        {"threshold": ()},
+        {"threshold": (0.9, -1)},
+        {"threshold_growth": -0.1},
+        {"samples": 0},
+    ],
+)
+def test_settings_out_of_range(settings: dict) -> None:
+    with pytest.raises(SettingError, match=next(iter(settings))):
+        GPMPlugin(**settings)
+
+
+def test_layers_that_match_nothing() -> None:
+    with pytest.raises(ModelError, match="no Linear or Conv2d layer"):
+        trained(mlp, GPMPlugin(layers=["typo"]), PERMUTED[:1])
+
+
+def test_the_strategy_is_naive_with_the_plugin() -> None:
+    by_plugin = trained(mlp, GPMPlugin(0.9), PERMUTED)
+    torch.manual_seed(1)
+    model = mlp()
+    strategy = GPM(
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9),
+        threshold=0.9,
+        train_mb_size=64,
+        evaluator=None,
+    )
+    strategy.train(PERMUTED)
+    assert same_weights(strategy, by_plugin)
+
+
+def test_the_plugin_can_be_pickled_between_experiences() -> None:
+    trained(mlp, gpm := GPMPlugin(), PERMUTED[:1])
+    copied = pickle.loads(pickle.dumps(gpm))
+    assert all(torch.equal(copied.bases[name], basis) for name, basis in gpm.bases.items())

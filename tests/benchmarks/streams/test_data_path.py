@@ -1,0 +1,98 @@
+"""Batches cut from tensors: the same samples, in random order, unless the data is random."""
+
+import json
+
+import pytest
+import torch
+from avalanche.benchmarks.utils.transform_groups import DefaultTransformGroups
+from avalanche.evaluation.metrics import accuracy_metrics
+from avalanche.training.plugins import EvaluationPlugin, SupervisedPlugin
+
+from benchmarks.__main__ import main
+from benchmarks.streams.data_path import ShuffledBatches, TensorBatches
+from benchmarks.streams.tensors import tensor_benchmark, tensor_dataset
+from tests.support.learning import blobs, naive, small_mlp, split_blobs
+
+
+class Witness(SupervisedPlugin):
+    """Writes down the inputs of every training batch and the loader's type."""
+
+    def __init__(self):
+        super().__init__()
+        self.inputs, self.loaders = [], []
+
+    def before_training_epoch(self, strategy, **kwargs):
+        self.loaders.append(strategy.dataloader)
+
+    def before_forward(self, strategy, **kwargs):
+        self.inputs.append(strategy.mb_x.clone())
+
+
+def trained(benchmark):
+    witness = Witness()
+    torch.manual_seed(0)
+    naive(small_mlp(), [TensorBatches(), witness]).train(benchmark.train_stream[0])
+    return witness
+
+
+def test_every_epoch_has_every_sample_once_in_another_order():
+    benchmark = blobs(n_experiences=1, samples=40)
+    witness = trained(benchmark)
+    assert all(isinstance(loader, ShuffledBatches) for loader in witness.loaders)
+    assert [len(x) for x in witness.inputs] == [16, 16, 8, 16, 16, 8]
+    assert len(witness.loaders[0]) == 3
+    first, second = torch.cat(witness.inputs[:3]), torch.cat(witness.inputs[3:])
+    x = torch.stack([sample[0] for sample in benchmark.train_stream[0].dataset])
+    assert not torch.equal(first, second)
+    for epoch in (first, second):
+        assert torch.equal(*(part[part[:, 0].argsort()] for part in (epoch, x)))
+
+
+def test_random_augmentation_stays_random():
+    torch.manual_seed(0)
+    x, y = torch.randn(24, 6), torch.arange(24) % 3
+    noisy = DefaultTransformGroups((lambda sample: sample + torch.rand(()), None))
+    data = tensor_dataset(x, y, transform_groups=noisy)
+    witness = trained(tensor_benchmark(train=[data], test=[data]))
+    assert not any(isinstance(loader, ShuffledBatches) for loader in witness.loaders)
+    assert len({row[0].item() for x in witness.inputs for row in x}) == 48
+
+
+def test_experiences_of_several_tasks_keep_the_loader_that_balances_them():
+    benchmark = split_blobs()
+    both = benchmark.train_stream[0].dataset.concat(benchmark.train_stream[1].dataset)
+    witness = Witness()
+    naive(small_mlp(classes=4), [TensorBatches(), witness]).train(
+        tensor_benchmark(train=[both], test=[both]).train_stream[0]
+    )
+    assert not isinstance(witness.loaders[0], ShuffledBatches)
+
+
+@pytest.mark.parametrize("plugins", [[], [TensorBatches()]])
+def test_evaluation_gives_the_same_accuracies(plugins):
+    benchmark = blobs()
+    torch.manual_seed(1)
+    evaluator = EvaluationPlugin(accuracy_metrics(experience=True), loggers=[])
+    strategy = naive(small_mlp(), plugins, evaluator=evaluator, eval_mb_size=20)
+    found = [strategy.eval(benchmark.test_stream) for _ in range(2)]
+    torch.manual_seed(1)
+    model = small_mlp().eval()
+    for index, experience in enumerate(benchmark.test_stream):
+        x, y = (torch.stack(part) for part in list(zip(*_samples(experience), strict=True)))
+        accuracy = (model(x).argmax(1) == y).float().mean().item()
+        name = f"Top1_Acc_Exp/eval_phase/test_stream/Task000/Exp{index:03d}"
+        assert [metrics[name] for metrics in found] == [pytest.approx(accuracy)] * 2
+
+
+def _samples(experience):
+    return [(sample[0], torch.as_tensor(sample[1])) for sample in experience.dataset]
+
+
+def test_the_cost_of_loading_is_measured(tmp_path, capsys):
+    out = tmp_path / "share.json"
+    command = ["data-path-speed", "--benchmark", "split-digits", "--methods", "naive"]
+    assert main([*command, "--out", str(out)]) == 0
+    figures = json.loads(out.read_text())
+    assert 0 < figures["methods"]["naive"]["loading_share"] < 1
+    assert figures["samples_per_second"]["ratio"] > 1
+    assert json.loads(capsys.readouterr().out)["methods"] == figures["methods"]

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.__main__ import main
+from benchmarks.commands import tables
+from benchmarks.studies import long_stream
+from tests.support.learning import QUICK
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("results")
+    for method in ("dco", "dco-comp"):
+        arguments = ["--experiences", "2", "--k", str(QUICK["k"])]
+        output = ["--output", str(folder / "reliability")]
+        assert main(["long-stream", method, *arguments, *output]) == 0
+    return folder
+
+
+def test_every_experience_is_measured(results):
+    rows = long_stream.read(results / "reliability" / "long-stream-dco.csv")
+    assert [row["experiences"] for row in rows] == ["1", "2"]
+    one, two = rows
+    assert int(two["plugin_bytes"]) == 2 * int(one["plugin_bytes"])
+    assert int(two["steps_counted"]) == int(two["steps_made"]) == 2 * int(one["steps_made"])
+    assert float(one["step_ms"]) > 0
+    assert int(one["process_bytes"]) > 10**7
+
+
+def test_the_table_shows_both_methods_and_wrong_counters(results):
+    table = tables.make_table(["long-stream"], results)
+    assert "| DCO-COMP | 2 |" in table
+    assert "| DCO | 2 |" in table
+    assert table.count("right") == 2
+    path = results / "reliability" / "long-stream-dco.csv"
+    text = path.read_text()
+    path.write_text(text.replace(",88,88,", ",88,87,"))
+    assert "WRONG" in tables.make_table(["long-stream"], results)
+    path.write_text(text)

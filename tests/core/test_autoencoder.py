@@ -1,0 +1,222 @@
+import itertools
+import weakref
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from avalanche_dco.core.autoencoder import (
+    DirectionAutoencoder,
+    fit_directions,
+    has_stopped_improving,
+)
+from avalanche_dco.core.directions import Directions
+from avalanche_dco.errors import GradientError
+from tests.support.problems import directions, explicit_matrix, flat, seeds, shapes, weights
+
+EXACT = {"rtol": 1e-10, "atol": 1e-10}
+
+
+def explicit_loss(of, gradients):
+    """||AE(G) - G||^2 / ||G||^2 with an explicit encoder and decoder on normalised gradients."""
+    G = torch.stack([flat(g) for g in gradients], dim=1)
+    m = G.shape[1]
+    G = G / (G.square().sum() / m).sqrt()
+    W = explicit_matrix(of)
+    return (W @ (W.T @ G) - G).square().sum() / m
+
+
+def copy(of):
+    return Directions(
+        of.k, {n: type(f)(f.U.clone(), f.V.clone(), f.shape) for n, f in of.factors.items()}
+    )
+
+
+@given(shapes, st.integers(1, 5), st.integers(1, 5), seeds)
+def test_error_and_gradient_equal_autograd_through_encoder_and_decoder(shape, k, m, seed):
+    fast, slow = directions(shape, k, seed), directions(shape, k, seed)
+    gradients = [weights(shape, seed + 1 + j) for j in range(m)]
+    rho = 7.0
+
+    autoencoder = DirectionAutoencoder(fast, rho=rho)
+    for g in gradients:
+        autoencoder.observe(g)
+    before_step = {}
+    autoencoder._optimizer.step = lambda: before_step.update(
+        {n: (f.U.grad.clone(), f.V.grad.clone()) for n, f in fast.factors.items()}
+    )
+    error = autoencoder.update()
+
+    for f in slow.factors.values():
+        f.U.requires_grad_()
+        f.V.requires_grad_()
+    loss = explicit_loss(slow, gradients)
+    (rho * loss).backward()
+    assert error == pytest.approx(loss.item(), rel=1e-10, abs=1e-10)
+    for name, f in slow.factors.items():
+        torch.testing.assert_close(before_step[name][0], f.U.grad, **EXACT)
+        torch.testing.assert_close(before_step[name][1], f.V.grad, **EXACT)
+
+
+def test_several_updates_equal_adam_on_the_explicit_loss():
+    shape = {"w": (4, 3), "b": (4,)}
+    fast, slow = directions(shape, 3, 0), directions(shape, 3, 0)
+    tensors = [t.requires_grad_() for f in slow.factors.values() for t in (f.U, f.V)]
+    adam = torch.optim.Adam(tensors, lr=0.05)
+    autoencoder = DirectionAutoencoder(fast, lr=0.05, rho=10.0)
+    for update in range(5):
+        gradients = [weights(shape, 100 * update + j) for j in range(4)]
+        for g in gradients:
+            autoencoder.observe(g)
+        error = autoencoder.update()
+        adam.zero_grad()
+        loss = explicit_loss(slow, gradients)
+        (10.0 * loss).backward()
+        adam.step()
+        assert error == pytest.approx(loss.item(), rel=1e-9)
+    for name, f in slow.factors.items():
+        torch.testing.assert_close(fast.factors[name].U, f.U.detach(), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e-6, 1e6, 1e15, 1e30])
+def test_the_scale_of_the_gradients_does_not_matter_even_in_single_precision(scale):
+    """A task learned to perfection has gradients whose squares are beyond single precision."""
+    shape = {"w": (3, 4), "b": (3,)}
+    factors, errors = [], []
+    for factor in (1.0, scale):
+        torch.manual_seed(0)
+        d = Directions.random({name: torch.zeros(size) for name, size in shape.items()}, 4)
+        autoencoder = DirectionAutoencoder(d)
+        for seed in range(3):
+            gradient = {name: t.float() * factor for name, t in weights(shape, seed).items()}
+            autoencoder.observe(gradient)
+        errors.append(autoencoder.update())
+        factors.append(d.factors["w"].U)
+    assert errors[0] == pytest.approx(errors[1], rel=1e-4)
+    torch.testing.assert_close(*factors)
+
+
+def test_divergence_is_told():
+    d = directions({"w": (3, 4)}, 2, 0)
+    gradient = weights({"w": (3, 4)}, 1)
+    with pytest.raises(GradientError, match=r"diverged.*autoencoder_lr"):
+        fit_directions(d, itertools.repeat(gradient), updates=50, gradients_per_update=1, lr=1e200)
+
+
+def test_nothing_but_the_directions_is_kept():
+    d = directions({"w": (3, 4)}, 2, 0)
+    gradient = weights({"w": (3, 4)}, 1)
+    fit_directions(d, itertools.repeat(gradient), updates=1, gradients_per_update=1)
+    assert all(t.grad is None for f in d.factors.values() for t in (f.U, f.V))
+
+
+def test_fit_finds_the_subspace_the_gradients_lie_in():
+    shape = {"w": (6, 5), "b": (6,)}
+    basis = [weights(shape, j) for j in range(2)]
+
+    def gradients():
+        for j in itertools.count():
+            a, b = torch.randn(2, generator=torch.Generator().manual_seed(j), dtype=torch.float64)
+            yield {name: a * basis[0][name] + b * basis[1][name] for name in shape}
+
+    d = Directions.random(weights(shape, 9), 24)
+    errors = fit_directions(d, gradients(), updates=400, gradients_per_update=8, lr=0.02).errors
+    assert len(errors) == 400
+    assert errors[0] > 0.9
+    assert errors[-1] < 0.02
+
+
+@given(shapes, seeds)
+def test_shares_are_those_of_the_gradients_along_each_direction(shape, seed):
+    d = directions(shape, 3, seed)
+    W = explicit_matrix(copy(d))
+    gradients = [weights(shape, seed + j) for j in range(1, 5)]
+    fit = fit_directions(d, iter(gradients), updates=1, gradients_per_update=4)
+    G = torch.stack([flat(g) for g in gradients], dim=1)
+    expected = (W.T @ G).square().sum(1) / G.square().sum()
+    torch.testing.assert_close(fit.shares, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_shares_follow_the_last_gradients():
+    d = directions({"w": (3, 4)}, 2, 0)
+    autoencoder = DirectionAutoencoder(d, lr=1e-9)  # directions that stay where they are
+    W = explicit_matrix(copy(d))
+
+    def share_of(seed):
+        gradient = weights({"w": (3, 4)}, seed)
+        autoencoder.observe(gradient)
+        autoencoder.update()
+        return (W.T @ flat(gradient)).square() / flat(gradient).square().sum()
+
+    first, second = share_of(1), share_of(2)
+    torch.testing.assert_close(autoencoder.shares, 0.9 * first + 0.1 * second, rtol=1e-5, atol=0)
+
+
+def test_gradients_are_taken_one_at_a_time_and_not_kept():
+    shape = {"w": (3, 4)}
+    alive = []
+
+    def gradients():
+        for j in itertools.count():
+            tensor = weights(shape, j)["w"]
+            alive.append(weakref.ref(tensor))
+            assert sum(ref() is not None for ref in alive) <= 2
+            yield {"w": tensor}
+
+    fit_directions(directions(shape, 2, 0), gradients(), updates=3, gradients_per_update=16)
+    assert len(alive) == 48
+
+
+def test_zero_gradients_are_reconstructed_exactly_and_change_nothing():
+    d = directions({"w": (3, 4)}, 2, 0)
+    before = copy(d)
+    zero = {"w": torch.zeros(3, 4, dtype=torch.float64)}
+    fit = fit_directions(d, itertools.repeat(zero), updates=3, gradients_per_update=2)
+    assert fit.errors == [0.0, 0.0, 0.0]
+    assert fit.shares.tolist() == [0.0, 0.0]
+    assert torch.equal(d.factors["w"].U, before.factors["w"].U)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_broken_gradient_is_refused_by_name(bad):
+    shape = {"fine": (3, 4), "broken": (2, 2)}
+    d = directions(shape, 2, 0)
+    before = copy(d)
+    gradient = weights(shape, 1)
+    gradient["broken"][0, 1] = bad
+    with pytest.raises(GradientError, match="gradient of 'broken' is infinite or not a number"):
+        fit_directions(d, itertools.repeat(gradient), updates=1, gradients_per_update=2)
+    assert torch.equal(d.factors["fine"].U, before.factors["fine"].U)
+
+
+def test_stops_when_the_error_has_stopped_improving():
+    shape = {"w": (3, 4)}
+    gradient = weights(shape, 1)
+    run = {"updates": 500, "gradients_per_update": 1, "lr": 0.05}
+    with_tolerance = fit_directions(
+        directions(shape, 2, 0), itertools.repeat(gradient), tolerance=0.05, window=10, **run
+    ).errors
+    without = fit_directions(directions(shape, 2, 0), itertools.repeat(gradient), **run).errors
+    assert 20 <= len(with_tolerance) < 500
+    assert with_tolerance == without[: len(with_tolerance)]
+    assert len(without) == 500
+
+
+def test_plateau_compares_two_windows():
+    assert not has_stopped_improving([1.0, 1.0, 1.0], 0.1, window=2)
+    assert has_stopped_improving([1.0, 1.0, 1.0, 0.95], 0.1, window=2)
+    assert not has_stopped_improving([1.0, 1.0, 0.8, 0.8], 0.1, window=2)
+    assert has_stopped_improving([0.5, 0.5, 0.6, 0.6], 0.0, window=2)
+
+
+def test_every_update_is_reported():
+    seen = []
+    errors = fit_directions(
+        directions({"w": (3, 4)}, 2, 0),
+        itertools.repeat(weights({"w": (3, 4)}, 1)),
+        updates=4,
+        gradients_per_update=2,
+        on_update=seen.append,
+    ).errors
+    assert seen == errors

@@ -1,0 +1,216 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from avalanche_dco.core.compressed_tasks import CompressedTasks
+from avalanche_dco.core.compression import OldTasks, compress, lost_energy
+from avalanche_dco.core.directions import Directions, Factors
+from avalanche_dco.errors import SettingError
+from tests.support.problems import directions, explicit_matrix, flat, seeds, shapes, weights
+
+EXACT = {"rtol": 1e-10, "atol": 1e-10}
+
+
+def random_state(shape, seed, tasks=3, shared=4, own=2, with_shares=False):
+    """Compressed tasks, and old directions of every task to fit them to."""
+    held = CompressedTasks(
+        directions(shape, shared + tasks * own, seed),
+        shared,
+        own,
+        torch.randn(tasks, shared + own, dtype=torch.float64),
+    )
+    columns = [torch.tensor(c) for c in ([0, 1, 2, 3], [0, 1, 4, 5], [6, 7, 8])]
+    shares = torch.rand(9, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return held, OldTasks(directions(shape, 9, seed + 1), columns, shares if with_shares else None)
+
+
+def explicit_loss(held, old):
+    """The formulas of the module's first lines, with matrices as long as the weights."""
+    W, B = explicit_matrix(old.directions), explicit_matrix(held.directions)
+    lost, there = [], []
+    for task, columns in enumerate(old.columns):
+        mine = held.columns(task)
+        error = (B[:, mine] @ (B[:, mine].T @ W[:, columns]) - W[:, columns]).square().sum(0)
+        share = torch.ones(len(columns)) if old.shares is None else old.shares[columns]
+        lost.append((share * error).sum())
+        there.append((share * W[:, columns].square().sum(0)).sum())
+    if old.shares is None:
+        return sum(lost) / sum(there)
+    return sum(a / b for a, b in zip(lost, there, strict=True)) / len(lost)
+
+
+@pytest.mark.parametrize("with_shares", [False, True])
+@given(shape=shapes, seed=seeds)
+def test_loss_and_gradient_equal_the_explicit_ones(with_shares, shape, seed):
+    fast, old = random_state(shape, seed, with_shares=with_shares)
+    slow, _ = random_state(shape, seed, with_shares=with_shares)
+    for state in (fast, slow):
+        for f in state.directions.factors.values():
+            f.U.requires_grad_(), f.V.requires_grad_()
+    explicit = explicit_loss(slow, old)
+    explicit.backward()
+    loss = 1 + lost_energy(fast, old, old.weights())
+    loss.backward()
+    torch.testing.assert_close(loss, explicit, **EXACT)
+    for name, f in slow.directions.factors.items():
+        torch.testing.assert_close(fast.directions.factors[name].U.grad, f.U.grad, **EXACT)
+        torch.testing.assert_close(fast.directions.factors[name].V.grad, f.V.grad, **EXACT)
+
+
+@given(shapes, seeds)
+def test_penalty_is_the_sum_over_tasks(shape, seed):
+    held, _ = random_state(shape, seed)
+    x = weights(shape, seed + 5)
+    W = explicit_matrix(held.directions)
+    expected = sum(
+        (W[:, held.columns(j)].T @ flat(x) - held.targets[j]).square().sum() for j in range(3)
+    )
+    torch.testing.assert_close(held.penalty()(x, 1.0), expected, **EXACT)
+
+
+def test_stored_parameters_stay_within_k_over_twenty_tasks():
+    shape, k = {"w": (6, 5), "b": (6,)}, 40
+    held, shares = None, torch.rand(12, dtype=torch.float64)
+    for task in range(1, 21):
+        x, new = weights(shape, task), directions(shape, 12, task)
+        held, errors = compress(held, new, x, k=k, shares=shares, updates=3)
+        assert held.tasks == task
+        assert (held.shared, held.own) == (k // 2, k // (2 * task))
+        stored = sum(f.U.numel() + f.V.numel() for f in held.directions.factors.values())
+        assert stored <= k * ((6 + 5) + (6 + 1))
+        assert held.targets.shape == (task, held.shared + held.own)
+        assert held.targets.numel() <= k * task
+        assert len(errors) == 3
+        assert held.shares.numel() == held.directions.k <= k
+        assert held.nbytes == 8 * (stored + held.targets.numel() + held.shares.numel())
+
+
+@pytest.mark.parametrize("start", ["previous", "noise"])
+def test_error_falls(start):
+    shape = {"w": (8, 6), "b": (8,)}
+    held = None
+    for task in range(3):
+        held, errors = compress(
+            held, directions(shape, 6, task), weights(shape, 9), k=24, updates=60, start=start
+        )
+        assert errors[-1] < errors[0]
+
+
+def unit(of):
+    """The same directions, each of length one, as those of a trained autoencoder about are."""
+    lengths = of.gram().diagonal().sqrt()
+    return Directions(
+        of.k, {n: Factors(f.U / lengths, f.V, f.shape) for n, f in of.factors.items()}
+    )
+
+
+def test_the_previous_compression_is_nearer_to_begin_with():
+    shape = {"w": (8, 6), "b": (8,)}
+    first, _ = compress(None, unit(directions(shape, 6, 0)), weights(shape, 9), k=24, updates=100)
+    news = unit(directions(shape, 6, 1))
+    starts = {
+        start: compress(first, news, weights(shape, 9), k=24, updates=1, start=start)[1][0]
+        for start in ("previous", "noise")
+    }
+    assert starts["previous"] < starts["noise"]
+
+
+def test_directions_along_which_gradients_lie_survive():
+    """Room for half of a task's directions: weighted, it goes to those the gradients lie along."""
+    shape = {"w": (8, 6)}
+    new = unit(directions(shape, 8, 0))
+    shares = torch.tensor([1.0] * 4 + [1e-4] * 4, dtype=torch.float64)
+    lost = {}
+    for name, given_shares in {"gradients": shares, "directions": None}.items():
+        held, _ = compress(None, new, weights(shape, 9), k=4, shares=given_shares, updates=200)
+        W, B = explicit_matrix(new)[:, :4], explicit_matrix(held.directions)
+        lost[name] = ((B @ (B.T @ W) - W).square().sum() / W.square().sum()).item()
+    assert lost["gradients"] < 0.1 < lost["directions"]
+
+
+@given(seeds)
+def test_shares_after_a_compression_are_those_of_gradients_with_uncorrelated_codes(seed):
+    """Of gradients sum_p c_p w_p, c_p = +-sqrt(s_p) in all combinations of signs."""
+    shape = {"w": (4, 5)}
+    new = directions(shape, 3, seed)
+    shares = torch.rand(3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    held, _ = compress(None, new, weights(shape, 9), k=4, shares=shares, updates=2)
+    signs = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0], dtype=torch.float64)] * 3)
+    G = explicit_matrix(new) @ (signs * shares.sqrt()).T
+    expected = (explicit_matrix(held.directions).T @ G).square().mean(1)
+    torch.testing.assert_close(held.shares, expected, **EXACT)
+
+
+def test_share_of_a_shared_column_is_the_mean_over_tasks():
+    shape = {"w": (4, 5)}
+    ones = torch.ones(4, dtype=torch.float64)
+    first, _ = compress(None, directions(shape, 4, 0), weights(shape, 9), k=8, shares=ones)
+    new = directions(shape, 4, 1)
+    both, _ = compress(first, new, weights(shape, 9), k=8, shares=ones, updates=2)
+    W, B = explicit_matrix(first.directions), explicit_matrix(both.directions)
+    of_first = (B.T @ W).square() @ first.shares
+    of_second = (B.T @ explicit_matrix(new)).square().sum(1)
+    shared, own = (of_first + of_second)[:4] / 2, torch.cat([of_first[4:6], of_second[6:]])
+    torch.testing.assert_close(both.shares, torch.cat([shared, own]), **EXACT)
+
+
+def test_tasks_with_and_without_shares_do_not_mix():
+    shape, ones = {"w": (4, 5)}, torch.ones(4, dtype=torch.float64)
+    first, _ = compress(None, directions(shape, 4, 0), weights(shape, 9), k=8, updates=1)
+    with pytest.raises(SettingError, match="all of them have shares or none"):
+        compress(first, directions(shape, 4, 1), weights(shape, 9), k=8, shares=ones)
+
+
+def test_targets_of_the_new_task_are_its_codes():
+    shape = {"w": (4, 3)}
+    held, _ = compress(None, directions(shape, 4, 0), weights(shape, 1), k=8, updates=2)
+    second = weights(shape, 2)
+    held, _ = compress(held, directions(shape, 4, 1), second, k=8, updates=2)
+    codes = held.directions.encode(second)[held.columns(1)]
+    torch.testing.assert_close(held.targets[1], codes, **EXACT)
+
+
+@given(seeds)
+def test_targets_of_old_tasks_are_those_of_the_nearest_weights_with_their_codes(seed):
+    """By explicit least squares: nearest to x among all weights with the codes of x_1*."""
+    shape = {"w": (4, 5)}
+    x_1, x_2 = weights(shape, seed), weights(shape, seed + 1)
+    first, _ = compress(None, directions(shape, 6, seed + 2), x_1, k=8, updates=2)
+    both, _ = compress(first, directions(shape, 4, seed + 3), x_2, k=8, updates=2)
+
+    W = explicit_matrix(first.directions)[:, first.columns(0)]
+    step = torch.linalg.lstsq(W.T, first.targets[0] - W.T @ flat(x_2), driver="gelsd").solution
+    B = explicit_matrix(both.directions)[:, both.columns(0)]
+    expected = B.T @ (flat(x_2) + step)
+    torch.testing.assert_close(both.targets[0], expected, rtol=1e-6, atol=1e-6)
+
+
+def test_old_targets_survive_where_nothing_has_to_be_given_up():
+    """If the model has not left x_1*, its targets under new directions are simply its codes."""
+    shape = {"w": (4, 5)}
+    x = weights(shape, 0)
+    first, _ = compress(None, directions(shape, 6, 1), x, k=8, updates=5)
+    both, _ = compress(first, directions(shape, 4, 2), x, k=8, updates=5)
+    codes = both.directions.encode(x)
+    torch.testing.assert_close(both.targets[0], codes[both.columns(0)], **EXACT)
+    assert both.penalty()(x, 1.0).item() == pytest.approx(0, abs=1e-12)
+
+
+def test_parameters_that_only_some_tasks_have():
+    shared, head_0, head_1 = {"body": (4, 3)}, {"head0": (2, 4)}, {"head1": (2, 4)}
+    x = weights(shared | head_0 | head_1, 0)
+    first, _ = compress(None, directions(shared | head_0, 4, 1), x, k=8, updates=3)
+    both, _ = compress(first, directions(shared | head_1, 4, 2), x, k=8, updates=3)
+    assert both.directions.factors.keys() == x.keys()
+    own_1 = both.directions.select(both.columns(1)[both.shared :])
+    assert own_1.factors["head1"].U.abs().sum() > 0
+
+
+@given(shapes, st.integers(1, 4), seeds)
+def test_select_takes_columns(shape, n, seed):
+    d = directions(shape, 3, seed).cat(directions({"w": (3, 4), **shape}, 2, seed + 1))
+    columns = torch.randint(0, 5, (n,))
+    chosen = Directions(5, {name: d.factors[name] for name in shape}).select(columns)
+    full = explicit_matrix(Directions(5, {name: d.factors[name] for name in shape}))
+    torch.testing.assert_close(explicit_matrix(chosen), full[:, columns], **EXACT)

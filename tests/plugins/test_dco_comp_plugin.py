@@ -1,0 +1,205 @@
+"""What DCO-COMP adds to DCO: constant memory and constant time per step."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from avalanche.models import IncrementalClassifier
+from avalanche.training.plugins import EvaluationPlugin
+from torch import nn
+
+from avalanche_dco import DCOComp, DCOCompPlugin
+from avalanche_dco.errors import SettingError
+from avalanche_dco.plugins import base
+from avalanche_dco.plugins import dco_comp as compression_of_plugin
+from tests.support.learning import (
+    QUICK,
+    blobs,
+    errors_on_two_permutations,
+    naive,
+    small_mlp,
+    split_blobs,
+    train,
+    weights_of,
+)
+
+COMP = QUICK | {"compression_updates": 3}
+
+
+def trained(plugins):
+    torch.manual_seed(0)
+    model = small_mlp()
+    train(model, blobs(), plugins)
+    return weights_of(model)
+
+
+def test_differs_from_naive_and_is_the_same_for_the_same_seed():
+    first = trained([DCOCompPlugin(**COMP)])
+    assert not torch.allclose(first, trained([]))
+    assert torch.equal(first, trained([DCOCompPlugin(**COMP)]))
+
+
+def test_forgets_less_than_naive_on_permuted_digits():
+    settings = {"gradients_per_update": 8, "autoencoder_updates": 60, "push_epochs": 2}
+    errors = errors_on_two_permutations([DCOCompPlugin(k=128, **settings)])
+    assert errors[0] < 0.8 * errors_on_two_permutations([])[0]
+    assert errors[1] < 0.15
+
+
+def test_memory_and_penalty_do_not_grow_with_the_experiences():
+    plugin = DCOCompPlugin(**(COMP | {"k": 24}))
+    assert plugin.memory_bytes == 0
+    strategy = naive(small_mlp(), [plugin], train_epochs=1)
+    per_column = (8 + 6) + (8 + 1) + (3 + 8) + (3 + 1)
+    for number, experience in enumerate(blobs(6).train_stream, start=1):
+        strategy.train(experience)
+        own = 24 // (2 * number)
+        columns = 12 + number * own
+        assert plugin.penalty.directions.k == columns <= 24
+        targets = number * (12 + own)
+        assert plugin.memory_bytes == 4 * (columns * (per_column + 3) + targets)
+        assert plugin.memory_bytes <= 4 * 24 * (per_column + 3 + number)
+
+
+def test_compression_by_gradients_or_by_directions():
+    losses = ("gradients", "directions")
+    plugins = {loss: DCOCompPlugin(**COMP, new_task_k=8, compression_loss=loss) for loss in losses}
+    weights = {loss: trained([plugin]) for loss, plugin in plugins.items()}
+    assert not torch.equal(weights["gradients"], weights["directions"])
+    kept = {loss: plugin.memory_bytes for loss, plugin in plugins.items()}
+    assert kept["gradients"] - kept["directions"] == 4 * plugins["gradients"].penalty.directions.k
+
+
+def test_directions_that_gradients_do_not_lie_along_do_not_count(monkeypatch):
+    """The shares that step 3 measured reach the compression."""
+    seen, fits = [], []
+    learn, fit = compression_of_plugin.compress, base.fit_directions
+
+    def spy_fit(*args, **kwargs):
+        fits.append(fit(*args, **kwargs))
+        return fits[-1]
+
+    def spy_compress(*args, **kwargs):
+        seen.append(kwargs["shares"])
+        return learn(*args, **kwargs)
+
+    monkeypatch.setattr(base, "fit_directions", spy_fit)
+    monkeypatch.setattr(compression_of_plugin, "compress", spy_compress)
+    trained([DCOCompPlugin(**COMP)])
+    assert all(torch.equal(shares, f.shares) for shares, f in zip(seen, fits, strict=True))
+    assert all((shares > 0).all() and shares.sum() < 2 for shares in seen)
+
+
+def test_shared_directions_count_once_per_experience():
+    plugin = DCOCompPlugin(**COMP)
+    train(small_mlp(), blobs(3), [plugin])
+    assert plugin.penalty.weights[: plugin.k // 2].tolist() == [3.0] * (plugin.k // 2)
+    assert set(plugin.penalty.weights[plugin.k // 2 :].tolist()) == {1.0}
+
+
+def test_penalty_and_compression_error_are_reported():
+    strategy = train(small_mlp(), blobs(), [DCOCompPlugin(**COMP)])
+    metrics = strategy.evaluator.get_all_metrics()
+    name = "DCO_CompressionError/train_phase/train_stream/Task000/Exp001"
+    assert metrics[name][0] == [0, 1, 2]
+    (penalties,) = (v for n, (_, v) in metrics.items() if n.startswith("DCO_Penalty"))
+    assert all(value > 0 for value in penalties)
+
+
+def test_growing_head():
+    class Growing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Linear(6, 5)
+            self.head = IncrementalClassifier(5, initial_out_features=2)
+
+        def forward(self, x):
+            return self.head(self.body(x).relu())
+
+    plugin = DCOCompPlugin(**COMP)
+    train(Growing(), split_blobs(3), [plugin])
+    assert plugin.penalty.directions.factors["head.classifier.weight"].shape == (6, 5)
+
+
+def test_parameter_frozen_since_an_earlier_experience():
+    model, plugin = small_mlp(), DCOCompPlugin(**COMP)
+    strategy = naive(model, [plugin])
+    first, second = blobs().train_stream
+    strategy.train(first)
+    model[0].requires_grad_(False)
+    strategy.train(second)
+    assert "0.weight" in plugin.penalty.directions.factors
+
+
+def test_more_experiences_than_directions_is_told():
+    plugin = DCOCompPlugin(**(COMP | {"k": 4}))
+    with pytest.warns(UserWarning, match=r"k=4 is less than two directions for each of 3"):
+        train(small_mlp(), blobs(3), [plugin])
+
+
+def test_same_numbers_in_another_process():
+    """Whatever order Python's sets have there."""
+    code = (
+        "import torch; from tests.support.learning import *; import avalanche_dco as dco\n"
+        "for plugin in (dco.DCOPlugin(**QUICK), dco.DCOCompPlugin(**QUICK)):\n"
+        "    torch.manual_seed(0); model = small_mlp(); train(model, blobs(), [plugin])\n"
+        "    print(weights_of(model).tolist())"
+    )
+    printed = {
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(printed) == 1
+    assert len(set(printed.pop().splitlines())) == 2  # DCO and DCO-COMP differ
+
+
+def test_filter_and_switch_off():
+    plugin = DCOCompPlugin(**COMP, parameter_filter=lambda name, p: p.ndim > 1)
+    train(small_mlp(), blobs(), [plugin])
+    assert plugin.penalty.directions.factors.keys() == {"0.weight", "2.weight"}
+    off = DCOCompPlugin(dco_lambda=0.0, push_epochs=0, autoencoder_updates=0)
+    assert torch.equal(trained([off]), trained([]))
+
+
+def test_strategy_equals_naive_with_the_plugin():
+    torch.manual_seed(0)
+    model = small_mlp()
+    torch.manual_seed(11)
+    strategy = DCOComp(
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+        train_mb_size=16,
+        train_epochs=2,
+        evaluator=EvaluationPlugin(loggers=[]),
+        **COMP,
+    )
+    for experience in blobs().train_stream:
+        strategy.train(experience)
+    assert torch.equal(weights_of(model), trained([DCOCompPlugin(**COMP)]))
+    with pytest.raises(TypeError, match="kk"):
+        DCOComp(model=model, optimizer=strategy.optimizer, kk=3)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("k", 1),
+        ("new_task_k", 0),
+        ("compression_updates", 0),
+        ("compression_lr", 0.0),
+        ("compression_start", "zero"),
+        ("compression_loss", "codes"),
+        ("theta", -1),
+    ],
+)
+def test_argument_out_of_range_is_refused_at_once(argument, value):
+    with pytest.raises(SettingError, match=rf"^{argument}=.* must be "):
+        DCOCompPlugin(**{argument: value})
