@@ -16,6 +16,7 @@ COMMANDS = {
     "run": "benchmarks.commands.run",
     "compare": "benchmarks.commands.compare",
     "sweep": "benchmarks.commands.sweep",
+    "keep": "benchmarks.commands.keep",
     "report": "benchmarks.commands.report",
     "tables": "benchmarks.commands.tables",
     "capacity": "benchmarks.studies.capacity",

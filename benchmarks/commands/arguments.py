@@ -13,7 +13,7 @@ from benchmarks.presets import PRESETS
 from benchmarks.runs.execution import Circumstances
 from benchmarks.runs.planning import Assignment, Wishes
 from benchmarks.runs.ray_runner import in_ray
-from benchmarks.runs.records import surroundings
+from benchmarks.runs.records import provenance
 from benchmarks.runs.runners import Runner, available_cores, in_processes, threads_per_job
 from benchmarks.streams.catalogue import TASKS, Data
 
@@ -159,7 +159,7 @@ def runner_and_circumstances(args: argparse.Namespace) -> tuple[Runner, Circumst
         raise SettingError("--ray-address goes with --runner ray.")
     jobs = args.jobs or available_cores()
     threads = threads_per_job(jobs)
-    circumstances = Circumstances(args.out.resolve(), threads, surroundings(threads))
+    circumstances = Circumstances(args.out.resolve(), threads, provenance(threads))
     runner = in_processes(jobs) if args.runner == "processes" else in_ray(jobs, args.ray_address)
     return runner, circumstances
 

@@ -30,7 +30,7 @@ from avalanche_dco.errors import SettingError
 from benchmarks.commands.arguments import add_shared_arguments, seed_number, wishes
 from benchmarks.commands.session import Session
 from benchmarks.commands.summary import means, table_of_means, wide_console
-from benchmarks.commands.sweep import choose, read_choices, table_of_choices, write_choices
+from benchmarks.commands.sweep import CHOSEN, choose, read_choices, table_of_choices, write_choices
 from benchmarks.presets import Grid
 from benchmarks.runs.planning import Plan
 
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     if grids:
         seeds = args.tune_seeds or args.seeds[:1]
         choices = choose(plan, grids, seeds, session)
-        write_choices(args.out / "chosen.json", plan, seeds, choices)
+        write_choices(args.out / CHOSEN, plan, seeds, choices)
         plan = plan.with_chosen({name: one["settings"] for name, one in choices.items()})
         if not args.json:
             console.print(table_of_choices(choices))

@@ -12,7 +12,7 @@ from benchmarks.commands.summary import table_of_runs, wide_console
 from benchmarks.runs.execution import Circumstances
 from benchmarks.runs.planning import Plan, Wishes
 from benchmarks.runs.progress import ProgressView, follow
-from benchmarks.runs.records import surroundings
+from benchmarks.runs.records import provenance
 from benchmarks.runs.runners import available_cores, in_processes, threads_per_job
 
 BENCHMARKS = ("permuted-digits", "split-digits")
@@ -26,7 +26,7 @@ def main() -> None:
     cores = available_cores()
     threads = threads_per_job(cores)
     with TemporaryDirectory() as folder:
-        circumstances = Circumstances(Path(folder), threads, surroundings(threads))
+        circumstances = Circumstances(Path(folder), threads, provenance(threads))
         results = follow(jobs, in_processes(cores), circumstances, ProgressView(), cores)
     console = wide_console()
     console.print(table_of_runs(results))

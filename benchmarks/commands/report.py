@@ -4,8 +4,9 @@ Examples:
   python -m benchmarks report --runs runs --out report
   python -m benchmarks report --runs runs/mnist runs/cifar --out report
 
-report.html is one file that needs nothing else; report.md has its figures in report-figures/
-beside it; results.csv has one line per finished run. Runs are found anywhere below --runs.
+report.html is one file that needs nothing else; report.md has its figures, all but the error
+matrices, in report-figures/ beside it; results.csv has one line per finished run. Runs are found
+anywhere below --runs, which may also be the JSON file of a study (see `keep`).
 Unfinished runs, unreadable files and runs whose files were changed are named in the report and not
 counted.
 """
@@ -25,8 +26,8 @@ from benchmarks.report.contents import make_document
 from benchmarks.report.document import Gallery
 from benchmarks.report.markdown import FIGURES, to_markdown
 from benchmarks.report.page import to_html
-from benchmarks.report.reading import COSTS, ERRORS, Run, read_runs
-from benchmarks.runs.records import write_atomically
+from benchmarks.report.reading import COSTS, ERRORS, read_runs
+from benchmarks.runs.records import Run, write_atomically
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,22 +45,24 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def write_report(folders: Sequence[Path], out: Path) -> list[Path]:
+def write_report(places: Sequence[Path], out: Path) -> list[Path]:
     """Write ``report.html``, ``report.md`` and ``results.csv``.
 
-    :param folders: where the folders of runs are, at any depth.
+    :param places: folders of runs, at any depth, and JSON files of studies.
     :param out: where to; made if it does not exist.
     :return: the three files, ``report.html`` first.
     """
-    for folder in folders:
-        if not folder.is_dir():
-            raise SettingError(f"{folder} is not a folder; give --runs the --out of your runs.")
-    found = read_runs(*folders)
+    for place in places:
+        if not place.exists():
+            raise SettingError(
+                f"{place} is not there; give --runs the --out of your runs, or a study's JSON file."
+            )
+    found = read_runs(*places)
     if not (found.runs or found.unfinished or found.problems):
         raise SettingError(
-            f"there is no run below {' or '.join(map(str, folders))}; make some, for example "
+            f"there is no run below {' or '.join(map(str, places))}; make some, for example "
             "with: python -m benchmarks run --benchmark split-digits --methods naive dco "
-            f"--out {folders[0]}"
+            f"--out {places[0]}"
         )
     comparisons = compare(found)
     document = make_document(found, comparisons)
@@ -71,7 +74,7 @@ def write_report(folders: Sequence[Path], out: Path) -> list[Path]:
     pictures = {
         out / FIGURES / f"{picture.name}.svg": picture.svg
         for part in document.parts
-        if isinstance(part, Gallery)
+        if isinstance(part, Gallery) and not part.page_only
         for picture in part.pictures
     }
     (out / FIGURES).mkdir(parents=True, exist_ok=True)
@@ -92,11 +95,11 @@ def _csv(runs: list[Run]) -> str:
             "split": one.split,
             "method": one.method,
             "seed": one.seed,
-            **{key: one.outcome[key] for key in ERRORS + COSTS},
+            **{key: one.outcome.get(key) for key in (*ERRORS, *COSTS)},
             **{f"training.{name}": _value(value) for name, value in one.training.items()},
             **{f"settings.{name}": _value(value) for name, value in one.settings.items()},
-            "git_commit": one.config.get("git_commit"),
-            "folder": one.folder,
+            "git_commit": one.config["git_commit"],
+            "folder": one.name,
         }
         for one in runs
     ]

@@ -39,6 +39,7 @@ from benchmarks.runs.records import write_atomically
 from benchmarks.runs.training import Settings
 
 Choices = dict[str, dict[str, Any]]
+CHOSEN = "chosen.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         )
     session = Session(args)
     choices = choose(plan, grids, args.seeds, session)
-    path = args.chosen or args.out / "chosen.json"
+    path = args.chosen or args.out / CHOSEN
     write_choices(path, plan, args.seeds, choices)
     if not args.json:
         console = wide_console()
@@ -148,17 +149,18 @@ def write_choices(path: Path, plan: Plan, seeds: Sequence[int], choices: Choices
 def read_choices(path: Path, benchmark: str) -> Mapping[str, Settings]:
     """The chosen settings by method.
 
-    :param path: what :func:`write_choices` wrote.
+    :param path: what :func:`write_choices` wrote, or the JSON file of a study that has it.
     :param benchmark: the benchmark they are wanted for.
     """
     try:
         content = json.loads(path.read_text())
+        content = content.get("chosen", content)  # of a study
         chosen = {name: dict(one["settings"]) for name, one in content["methods"].items()}
         made_for = content["benchmark"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise SettingError(
             f"--chosen {path} cannot be read ({type(error).__name__}: {error}). It has to be a "
-            "file that `python -m benchmarks sweep` has written."
+            "file that `python -m benchmarks sweep` has written, or a study with such choices."
         ) from error
     if made_for != benchmark:
         raise SettingError(

@@ -2,11 +2,10 @@
 
 A table stands between two comments, of which the first says what it shows:
 
-  <!-- table: errors split-mnist permuted-mnist -->   runs below these folders of benchmarks/results
-  <!-- table: settings FOLDER BENCHMARK NAME ... -->  runs below benchmarks/results/FOLDER (or
-                                                      FOLDER,FOLDER) on one benchmark, by the
-                                                      values of these settings
-  <!-- table: beside-paper BENCHMARK FOLDER ... -->   all methods on one benchmark, the best first,
+  <!-- table: errors split-mnist permuted-mnist -->   runs of these studies in benchmarks/results
+  <!-- table: settings STUDY BENCHMARK NAME ... -->   runs of a study (or STUDY,STUDY) on one
+                                                      benchmark, by the values of these settings
+  <!-- table: beside-paper BENCHMARK STUDY ... -->    all methods on one benchmark, the best first,
                                                       beside the figures of the paper's Table 1
   <!-- table: core-speed -->                          benchmarks/results/core_speed
   <!-- table: compression-speed -->                   benchmarks/results/compression_speed
@@ -30,9 +29,10 @@ from typing import Any
 
 from avalanche_dco.errors import DCOError, SettingError
 from benchmarks.report import error_tables, reliability_tables
+from benchmarks.report.markdown import markdown_table
+from benchmarks.runs.kept import RESULTS
 
 _REPOSITORY = Path(__file__).resolve().parent.parent.parent
-_RESULTS = _REPOSITORY / "benchmarks" / "results"
 Rows = list[dict[str, str]]
 _TABLE = re.compile(r"(<!-- table: (?P<what>.+?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
@@ -65,7 +65,7 @@ def renewed(text: str) -> str:
     return _TABLE.sub(lambda m: m[1] + make_table(m["what"].split()) + m[3], text)
 
 
-def make_table(what: list[str], results: Path = _RESULTS) -> str:
+def make_table(what: list[str], results: Path = RESULTS) -> str:
     """A table as Markdown.
 
     :param what: its kind and what to show in it, as described above.
@@ -74,7 +74,8 @@ def make_table(what: list[str], results: Path = _RESULTS) -> str:
     kind, *names = what
     if kind not in _KINDS:
         raise SettingError(f"there is no table '{kind}'; there are {sorted(_KINDS)}.")
-    return _markdown(_KINDS[kind](results, names))
+    rows = _KINDS[kind](results, names)
+    return markdown_table([list(rows[0]), *(list(row.values()) for row in rows)]) + "\n"
 
 
 def _read(folder: Path) -> list[dict[str, Any]]:
@@ -176,9 +177,3 @@ _KINDS: dict[str, Callable[[Path, list[str]], Rows]] = {
     "faults": lambda results, names: reliability_tables.faults(results),
     "long-stream": lambda results, names: reliability_tables.long_stream(results),
 }
-
-
-def _markdown(rows: Rows) -> str:
-    titles = list(rows[0])
-    lines = [titles, ["---"] * len(titles), *(list(row.values()) for row in rows)]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)

@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable, Mapping
 
 from benchmarks.methods import BOUND, REPLAY
-from benchmarks.report.comparing import DECIMALS, Entry
+from benchmarks.report.comparing import Entry
 from benchmarks.report.document import Cell, Section
+from benchmarks.report.statistics import DECIMALS, Statistic, number
 
-NONE = "–"
-"""What a cell says where there is nothing to say."""
 _SECTIONS = {
     "": "",
     REPLAY: "replay: keeps data of earlier tasks",
@@ -35,37 +34,14 @@ def in_sections(
 
 
 def statistic_cell(
-    mean: float,
-    spread: float,
-    count: int,
-    *,
-    decimals: int = DECIMALS,
-    sign: str = "",
-    best: bool = False,
+    of: Statistic, *, decimals: int = DECIMALS, sign: str = "", best: bool = False
 ) -> Cell:
     """A mean with its spread, if there is one.
 
-    :param mean: the value.
-    :param spread: standard deviation or error.
-    :param count: how many values it is of.
+    :param of: what to show.
     :param decimals: how many are shown.
     :param sign: ``+`` to show it always.
     :param best: whether it is the lowest of its column.
     """
-    known = count > 1 and math.isfinite(spread)
-    return Cell(
-        number(mean, decimals, sign), f"± {number(spread, decimals)}" if known else "", best
-    )
-
-
-def number(value: float, decimals: int = DECIMALS, sign: str = "") -> str:
-    """With a true minus sign, and none before a zero.
-
-    :param value: the number; NaN if there is none.
-    :param decimals: how many are shown.
-    :param sign: ``+`` to show it always.
-    """
-    if not math.isfinite(value):
-        return NONE
-    rounded = round(value, decimals) + 0.0
-    return f"{rounded:{sign},.{decimals}f}".replace("-", "−")
+    spread = f"± {number(of.spread, decimals)}" if math.isfinite(of.spread) else ""
+    return Cell(number(of.mean, decimals, sign).replace("-", "−"), spread, best)

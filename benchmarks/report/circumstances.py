@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
-from typing import Any
 
-from benchmarks.report.cells import NONE, in_sections, number, statistic_cell
+from benchmarks.report.cells import in_sections, statistic_cell
 from benchmarks.report.comparing import Comparison, Entry
 from benchmarks.report.document import Cell, Column, Section, Table
 from benchmarks.report.settings import changed_settings
+from benchmarks.report.statistics import NONE, number
 
 
 def cost_table(comparison: Comparison) -> Table:
@@ -21,11 +20,11 @@ def cost_table(comparison: Comparison) -> Table:
     entries = {entry.label: entry for entry in comparison.entries}
     figures: dict[str, Callable[[Entry], Cell]] = {
         "gradient evaluations": lambda e: statistic_cell(
-            *e.statistic("gradient_evaluations"), decimals=0
+            e.statistic("gradient_evaluations"), decimals=0
         ),
-        "training time, s": lambda e: statistic_cell(*e.statistic("seconds"), decimals=0),
+        "training time, s": lambda e: statistic_cell(e.statistic("seconds"), decimals=0),
         "peak memory, MB": lambda e: Cell(_largest(e, "peak_megabytes")),
-        "stored by the method, MB": lambda e: Cell(number(e.statistic("memory_bytes")[0] / 1e6)),
+        "stored by the method, MB": lambda e: Cell(number(e.statistic("memory_bytes").mean / 1e6)),
     }
     return Table(
         "Cost of one run, lower is cheaper: mean ± standard deviation over seeds; the peak memory "
@@ -68,19 +67,11 @@ def origin_table(comparison: Comparison) -> Table:
     """
     found: dict[str, dict[str, None]] = {}
     for config in (run.config for run in comparison.runs):
-        versions = config.get("versions")
-        parts = {
-            "commit": config.get("git_commit"),
-            "python": config.get("python"),
-            **(versions if isinstance(versions, dict) else {"versions": versions}),
-            "threads": config.get("threads"),
-        }
-        for name, value in parts.items():
-            if value is not None:
-                found.setdefault(name, {})[_text(value)] = None
-    data = comparison.data if isinstance(comparison.data, dict) else {"": comparison.data}
+        parts = {"commit": config["git_commit"], "python": config["python"], **config["versions"]}
+        for name, value in (parts | {"threads": config["threads"]}).items():
+            found.setdefault(name, {})[str(value)] = None
     rows = [(name, ", ".join(values)) for name, values in found.items()]
-    rows += [(f"data {name}".strip(), _text(value)) for name, value in data.items() if value]
+    rows += [(f"data {name}", value) for name, value in comparison.data.items()]
     rows += [("own arrays", comparison.npz)] if comparison.npz else []
     return Table(
         "What the runs were made with; several values where runs differ.",
@@ -91,7 +82,3 @@ def origin_table(comparison: Comparison) -> Table:
 
 def _largest(entry: Entry, key: str) -> str:
     return number(max(entry.by_seed(key).values(), default=math.nan), 0)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -9,11 +9,9 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
-import numpy as np
-
 from benchmarks.methods import BOUND, METHODS, REPLAY
 from benchmarks.report.paper_numbers import TABLE_1
-from benchmarks.report.reading import TEST, Found, Run
+from benchmarks.report.reading import TEST, Found
 from benchmarks.report.settings import (
     PROPOSED,
     changed_settings,
@@ -22,16 +20,13 @@ from benchmarks.report.settings import (
     is_number,
     key_of,
 )
+from benchmarks.report.statistics import DECIMALS, Statistic, statistic
+from benchmarks.runs.records import Run
 
 REFERENCE = "dco"
 """The method that the others' differences are taken to."""
 
-DECIMALS = 2
-"""Of errors in %, in tables."""
 _SHORT_DIGEST = 12
-
-Statistic = tuple[float, float, int]
-"""Mean, spread and number; the spread is NaN where the number is below 2."""
 
 
 @dataclass(frozen=True)
@@ -59,19 +54,19 @@ class Entry:
 
     def by_seed(self, key: str) -> dict[int, float]:
         """The finite values of one figure of the outcome."""
-        values = {run.seed: run.outcome[key] for run in self.runs}
+        values = {run.seed: run.outcome.get(key, math.nan) for run in self.runs}
         return {seed: value for seed, value in values.items() if math.isfinite(value)}
 
     def statistic(self, key: str) -> Statistic:
         """Mean and standard deviation over seeds, and the number of seeds."""
-        return _statistic(list(self.by_seed(key).values()))
+        return statistic(self.by_seed(key).values())
 
     def difference(self, other: Entry, key: str) -> Statistic:
         """Mean difference to another entry on common seeds, and its standard error."""
         mine, theirs = self.by_seed(key), other.by_seed(key)
         common = sorted(mine.keys() & theirs.keys())
-        mean, spread, count = _statistic([mine[seed] - theirs[seed] for seed in common])
-        return mean, spread / math.sqrt(count) if count else math.nan, count
+        mean, spread, count = statistic(mine[seed] - theirs[seed] for seed in common)
+        return Statistic(mean, spread / math.sqrt(max(count, 1)), count)
 
 
 @dataclass(frozen=True)
@@ -148,7 +143,7 @@ def compare(found: Found) -> list[Comparison]:
     """
     groups: dict[str, list[Run]] = {}
     for run in found.runs:
-        identity = (run.benchmark, run.npz, run.split, run.config.get("data"))
+        identity = (run.benchmark, run.npz, run.split, run.config["data"])
         groups.setdefault(key_of(identity), []).append(run)
     comparisons = [_comparison(runs, found) for runs in groups.values()]
     names = Counter(one.title for one in comparisons)
@@ -160,8 +155,6 @@ def compare(found: Found) -> list[Comparison]:
 
 
 def _data_words(data: Any) -> str:
-    if not data:
-        return ", data not recorded"
     return f", data {sha256(key_of(data).encode()).hexdigest()[:_SHORT_DIGEST]}"
 
 
@@ -174,7 +167,7 @@ def _comparison(runs: list[Run], found: Found) -> Comparison:
         identity = key_of((run.method, run.training, default_settings(run.method) | run.settings))
         first = groups.setdefault(identity, {}).setdefault(run.seed, run)
         if first is not run:
-            found.problems.append((run.folder, f"not counted: the same run as {first.folder}"))
+            found.problems.append((run.name, f"not counted: the same run as {first.name}"))
     entries = [
         Entry(
             "", run.method, run.training, default_settings(run.method) | run.settings,
@@ -186,7 +179,7 @@ def _comparison(runs: list[Run], found: Found) -> Comparison:
     entries.sort(key=lambda entry: _order(entry, training))
     first = runs[0]
     return Comparison(
-        first.benchmark, first.npz, first.split, first.config.get("data"),
+        first.benchmark, first.npz, first.split, first.config["data"],
         training, _labelled(entries, training),
     )  # fmt: skip
 
@@ -226,10 +219,3 @@ def _labelled(entries: list[Entry], training: Mapping[str, Any]) -> list[Entry]:
         copies = sum(other == label or other.startswith(f"{label} #") for other in labels)
         labels.append(f"{label} #{copies + 1}" if copies else label)
     return [replace(entry, label=label) for label, entry in zip(labels, entries, strict=True)]
-
-
-def _statistic(values: list[float]) -> Statistic:
-    if not values:
-        return math.nan, math.nan, 0
-    spread = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
-    return float(np.mean(values)), spread, len(values)

@@ -82,12 +82,13 @@ def _picture_parts(comparison: Comparison, name: str) -> Iterator[Part]:
             "Error in % on every task (across) after every training (down), mean over seeds; "
             "framed: the task just learned. Darker is lower, and lower is better.",
             matrices,
+            page_only=True,
         )
 
 
 def _described(comparison: Comparison) -> str:
     """How most of it was made, in one line."""
-    tasks = sorted({run.matrix.shape[1] for run in comparison.runs if run.matrix is not None})
+    tasks = sorted({run.tasks for run in comparison.runs} - {0})
     presets = sorted({run.preset for run in comparison.runs} - {""})
     parts = [f"{' or '.join(map(str, tasks))} task{'' if tasks == [1] else 's'}"] if tasks else []
     training = ", ".join(
@@ -129,16 +130,12 @@ def _sweep_caption(setting: str, printed: bool) -> str:
 
 
 def _configuration(comparison: Comparison) -> list[Table | Listing | Paragraph]:
-    commands = dict.fromkeys(
-        str(run.config["command"]) for run in comparison.runs if run.config.get("command")
-    )
-    parts: list[Table | Listing | Paragraph] = [
+    return [
         circumstances.settings_table(comparison),
         circumstances.origin_table(comparison),
+        Paragraph("Commands that made the runs:"),
+        Listing(list(dict.fromkeys(run.config["command"] for run in comparison.runs))),
     ]
-    if commands:
-        parts += [Paragraph("Commands that made the runs:"), Listing(list(commands))]
-    return parts
 
 
 def _left_out(found: Found) -> Table:

@@ -84,10 +84,16 @@ class Picture:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Pictures side by side, under one caption if they share it."""
+    """Pictures side by side, under one caption if they share it.
+
+    :param caption: what they share.
+    :param pictures: the pictures.
+    :param page_only: whether only the HTML page shows them.
+    """
 
     caption: str
     pictures: Sequence[Picture]
+    page_only: bool = False
 
 
 @dataclass(frozen=True)

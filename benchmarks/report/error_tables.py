@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,14 @@ from avalanche_dco.errors import DCOError
 from benchmarks.methods import get_method
 from benchmarks.report.paper_numbers import TABLE_1
 from benchmarks.report.settings import default_settings, key_of
-from benchmarks.runs.records import checked_outcome
+from benchmarks.report.statistics import number, statistic
+from benchmarks.runs.kept import read_study, study_path
+from benchmarks.runs.records import Run
 from benchmarks.runs.training import Training
 
 Rows = list[dict[str, str]]
 
-_OUTCOMES = "*/outcome.json"
-
-# What tells runs of a method apart in a table; of other settings the run's config.json tells.
+# What tells runs of a method apart in a table; of other settings the study's JSON file tells.
 _SHOWN = (
     "k", "new_task_k", "compression_updates", "gradients_per_update", "ewc_lambda", "si_lambda",
     "threshold", "lambda_reg", "alpha",
@@ -30,17 +30,15 @@ _SHOWN_IF_CHANGED = (
     "couple_layers", "compression_loss", "dco_lambda", "gamma_1", "gradient_source", "theta",
     "later_lr_factor", "precision", "experiences",
 )  # fmt: skip
-# What runs that are older than a setting had in its place, where that is not today's default.
-_BEFORE_IT_CAME = {"dco-comp": {"compression_loss": "directions"}}
 # Runs that differ in a setting that is not shown are two rows too, never seeds of one.
 _ONE_SETTING = ["benchmark", "method", "preset", "lr", "weight_decay", "settings", "everything"]
 
 
 def errors(results: Path, names: list[str]) -> Rows:
-    """All runs below some folders, seeds of one setting together.
+    """All runs of some studies, seeds of one setting together.
 
     :param results: folder with the results.
-    :param names: folders in it.
+    :param names: the studies.
     """
     return [
         {
@@ -61,9 +59,9 @@ def beside_paper(results: Path, names: list[str]) -> Rows:
     """All methods on a benchmark, the best first, with the paper's figures.
 
     :param results: folder with the results.
-    :param names: the benchmark, then folders in it.
+    :param names: the benchmark, then the studies.
     """
-    benchmark, *folders = names
+    benchmark, *studies = names
     rows = [
         (
             group["average"].mean(),
@@ -73,33 +71,31 @@ def beside_paper(results: Path, names: list[str]) -> Rows:
                 "preset": preset,
                 "seeds": str(len(group)),
                 **_error_columns(group),
-                "paper %": _number(TABLE_1.get(benchmark, {}).get(method)),
+                "paper %": number(TABLE_1.get(benchmark, {}).get(method, math.nan)),
                 "minutes": f"{group['seconds'].mean() / 60:.1f}",
                 "kept MB": f"{group['memory_bytes'].mean() / 1e6:.1f}",
             },
         )
-        for (of, method, preset, lr, decay, settings, _), group in _by_setting(results, folders)
+        for (of, method, preset, lr, decay, settings, _), group in _by_setting(results, studies)
         if of == benchmark
     ]
     if not rows:
-        raise DCOError(f"there are no runs of {benchmark} below {folders} of {results}.")
+        raise DCOError(f"there are no runs of {benchmark} in the studies {studies} of {results}.")
     return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
 
 
 def settings(results: Path, names: list[str]) -> Rows:
-    """The runs below some folders on one benchmark, by the values of some settings.
+    """The runs of some studies on one benchmark, by the values of some settings.
 
     :param results: folder with the results.
-    :param names: the folders, with commas between them, the benchmark and the settings.
+    :param names: the studies, with commas between them, the benchmark and the settings.
     """
-    folders, benchmark, *wanted = names
-    paths = [path for name in folders.split(",") for path in (results / name).glob(_OUTCOMES)]
+    studies, benchmark, *wanted = names
     runs = []
-    for path in paths:
-        outcome, config = checked_outcome(path.parent), _config(path.parent)
-        if config["benchmark"] == benchmark:
-            all_settings = get_method(config["method"]).arguments | _settings_of(config)
-            runs.append({name: all_settings[name] for name in wanted} | outcome)
+    for run in _runs(results, studies.split(",")):
+        if run.benchmark == benchmark:
+            all_settings = get_method(run.method).arguments | run.settings
+            runs.append({name: all_settings[name] for name in wanted} | run.outcome)
     return [
         dict(zip(wanted, map(str, values), strict=True))
         | {"seeds": str(len(group))}
@@ -108,65 +104,39 @@ def settings(results: Path, names: list[str]) -> Rows:
     ]
 
 
-def _by_setting(results: Path, folders: list[str]) -> list[tuple[Any, pd.DataFrame]]:
-    runs = [
-        _run_of(path.parent)
-        for name in folders
-        for path in sorted((results / name).glob(_OUTCOMES))
+def _runs(results: Path, studies: list[str]) -> list[Run]:
+    return [run for name in studies for run in read_study(study_path(name, results)).runs.values()]
+
+
+def _by_setting(results: Path, studies: list[str]) -> list[tuple[Any, pd.DataFrame]]:
+    rows = [
+        {
+            "benchmark": run.benchmark,
+            "method": run.method,
+            "preset": run.preset,
+            "lr": run.training["lr"],
+            "weight_decay": run.training["weight_decay"],
+            "settings": ", ".join(_shown(run)),
+            "everything": key_of(_usual(run) | run.settings | run.training),
+            **run.outcome,
+        }
+        for run in _runs(results, studies)
     ]
-    return list(pd.DataFrame(runs).groupby(_ONE_SETTING, sort=False))
+    return list(pd.DataFrame(rows).groupby(_ONE_SETTING, sort=False))
 
 
-def _run_of(folder: Path) -> dict[str, Any]:
-    outcome, config = checked_outcome(folder), _config(folder)
-    return {
-        "benchmark": config["benchmark"],
-        "method": config["method"],
-        "preset": config.get("preset", ""),
-        "lr": config["training"]["lr"],
-        "weight_decay": config["training"]["weight_decay"],
-        "settings": ", ".join(_shown(config)),
-        "everything": key_of(_usual(config) | _settings_of(config) | config["training"]),
-        **outcome,
-    }
+def _usual(run: Run) -> dict[str, Any]:
+    return Training.defaults() | default_settings(run.method)
 
 
-def _settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    settings = dict(config["settings"])
-    for name, value in _BEFORE_IT_CAME.get(config["method"], {}).items():
-        settings.setdefault(name, value)
-    return settings
-
-
-def _usual(config: Mapping[str, Any]) -> dict[str, Any]:
-    return Training.defaults() | default_settings(config["method"])
-
-
-def _shown(config: Mapping[str, Any]) -> Iterator[str]:
-    usual = _usual(config)
-    for name, value in (_settings_of(config) | config["training"]).items():
+def _shown(run: Run) -> Iterator[str]:
+    usual = _usual(run)
+    for name, value in (run.settings | run.training).items():
         is_usual = name in usual and value == usual[name]
         if name in _SHOWN or (name in _SHOWN_IF_CHANGED and not is_usual):
             yield f"{name}={value}"
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    config: dict[str, Any] = json.loads((folder / "config.json").read_text())
-    return config
-
-
 def _error_columns(runs: pd.DataFrame) -> dict[str, str]:
     titles = {"average": "average error %", "fwi": "FWI %", "bwt": "BWT %"}
-    return {title: _mean_and_spread(runs[key]) for key, title in titles.items()}
-
-
-def _mean_and_spread(values: pd.Series) -> str:
-    known = values.dropna()  # joint training has no FWI and no BWT error
-    if known.empty:
-        return "–"
-    mean = f"{known.mean():.2f}"
-    return mean if len(known) == 1 else f"{mean} ± {known.std():.2f}"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"
+    return {title: str(statistic(runs[key])) for key, title in titles.items()}

@@ -7,7 +7,6 @@ media query of their own; so one file serves both colour schemes, in HTML and be
 from __future__ import annotations
 
 import io
-import math
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from avalanche_dco.metrics import average_error, bwt_error, fwi_error
 from avalanche_dco.plots import (
     MOST_SHADED,
     PALETTE,
@@ -30,15 +28,11 @@ from avalanche_dco.plots import (
 )
 from benchmarks.report.comparing import Comparison, Entry
 from benchmarks.report.document import Picture
-from benchmarks.report.reading import Run, learned_at
 from benchmarks.report.settings import PROPOSED
 from benchmarks.report.sweeps import Sweep
 
 _WIDTH = 5.0  # inches: the text is still legible when a phone shows all of it
 _LABEL_WIDTH = 26
-_COLUMNS = [
-    "metric", "stream", "method", "seed", "trained", "training_experience", "experience", "value",
-]  # fmt: skip
 _INK = "#010203"  # stands for the page's own text colour until the SVG is written
 _STYLE = "<style>svg{color:#1f2328}@media(prefers-color-scheme:dark){svg{color:#e6e9ee}}</style>"
 _RC: dict[Any, Any] = {
@@ -50,7 +44,7 @@ _RC: dict[Any, Any] = {
     "grid.color": "#808890",  # between light and dark: seen on both
     **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
     "text.parse_math": False,  # a setting may have a dollar in it
-    "svg.fonttype": "path",
+    "svg.fonttype": "none",  # half the size, and text can be searched
     "svg.hashsalt": "report",
 }  # fmt: skip
 
@@ -86,7 +80,7 @@ def fwi_bwt_picture(comparison: Comparison, name: str) -> Picture | None:
     return _picture(
         name,
         f"FWI and BWT error, {comparison.title}",
-        _frame(comparison.entries, "FWIError", "BWTError"),
+        _frame(comparison.entries, "FWIError"),
         lambda frame: plot_fwi_bwt(frame, width=_WIDTH),
         "Error right after learning (FWI) and its rise until the end (BWT), mean over tasks. "
         "Lines: standard deviation over seeds. Their sum is the final average error. Lower is "
@@ -100,12 +94,13 @@ def matrix_pictures(comparison: Comparison, name: str) -> list[Picture]:
     :param comparison: whose entries to draw.
     :param name: how the files' names begin.
     """
-    frame = _frame(comparison.entries, "ErrorMatrix")
     pictures = []
     for index, entry in enumerate(comparison.entries):
-        own = frame[frame["method"] == _drawn(entry.label)]
         picture = _picture(
-            f"{name}-{index + 1}", f"Error matrix of {entry.label}", own, plot_error_matrix
+            f"{name}-{index + 1}",
+            f"Error matrix of {entry.label}",
+            _frame([entry], "ErrorMatrix"),
+            plot_error_matrix,
         )
         pictures += [picture] if picture else []
     return pictures
@@ -162,36 +157,15 @@ def _picture(
         return Picture(name, title, _svg(plot(frame)), caption)
 
 
-def _frame(entries: Sequence[Entry], *metrics: str) -> pd.DataFrame:
-    """The matrices of all runs as the frame that a logger would have made."""
-    rows = [
-        {**row, "method": _drawn(entry.label), "seed": run.seed, "stream": "test"}
+def _frame(entries: Sequence[Entry], metric: str) -> pd.DataFrame:
+    """The metrics of all runs that recorded this one."""
+    frames = [
+        run.metrics.assign(method=_drawn(entry.label), seed=run.seed)
         for entry in entries
         for run in entry.runs
-        for row in _rows(run)
-        if row["metric"] in metrics and math.isfinite(row["value"])
+        if len(run.values(metric))
     ]
-    frame = pd.DataFrame(rows, columns=_COLUMNS)
-    return frame.astype({"experience": "Int64", "training_experience": "Int64"})
-
-
-def _rows(run: Run) -> list[dict[str, Any]]:
-    if run.matrix is None:
-        return []
-    errors = run.matrix / 100
-    rows = []
-    for step in range(len(errors)):
-        seen = learned_at(errors) if run.trained_once else {task: task for task in range(step + 1)}
-        at = {"trained": step + 1, "training_experience": None if run.trained_once else step}
-        for metric, function in (
-            ("AverageError", average_error),
-            ("FWIError", fwi_error),
-            ("BWTError", bwt_error),
-        ):
-            rows.append({**at, "metric": metric, "value": function(errors[: step + 1], seen)})
-        for task, error in enumerate(errors[step]):
-            rows.append({**at, "metric": "ErrorMatrix", "experience": task, "value": error})
-    return rows
+    return pd.concat(frames) if frames else pd.DataFrame()
 
 
 def _drawn(label: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 
 from benchmarks.report.document import (
     Cell,
@@ -37,29 +38,41 @@ def _part(part: Part) -> str:
             return _plain(text)
         case Table():
             return _table(part)
-        case Gallery(caption, pictures):
-            texts = [_plain(caption)]
-            for one in pictures:
-                texts += [_plain(one.caption), f"![{_plain(one.title)}]({FIGURES}/{one.name}.svg)"]
-            return "\n\n".join(filter(None, texts))
+        case Gallery():
+            return _gallery(part)
         case Listing(lines):
             return "\n".join(f"    {line}" for text in lines for line in text.splitlines())
         case Folded(summary, parts):
             return "\n\n".join([f"**{_plain(summary)}**", *map(_part, parts)])
 
 
+def _gallery(gallery: Gallery) -> str:
+    if gallery.page_only:
+        return "In `report.html`, which has all figures."
+    texts = [_plain(gallery.caption)]
+    for one in gallery.pictures:
+        texts += [_plain(one.caption), f"![{_plain(one.title)}]({FIGURES}/{one.name}.svg)"]
+    return "\n\n".join(filter(None, texts))
+
+
+def markdown_table(lines: Sequence[Sequence[str]], numeric: Collection[int] = ()) -> str:
+    """A table as Markdown.
+
+    :param lines: the cells, row by row, the head first.
+    :param numeric: the columns that are set flush right.
+    """
+    rule = ["---:" if column in numeric else "---" for column in range(len(lines[0]))]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rule, *lines[1:]])
+
+
 def _table(table: Table) -> str:
-    lines = [
-        [_title(column) for column in table.columns],
-        ["---:" if column.numeric else "---" for column in table.columns],
-    ]
+    lines = [[_title(column) for column in table.columns]]
     for section in table.sections:
         if section.title:
             lines.append([f"*{_plain(section.title)}*"] + [""] * (len(table.columns) - 1))
         lines += [[_cell(cell) for cell in row] for row in section.rows]
-    return (
-        _plain(table.caption) + "\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    )
+    numeric = [index for index, column in enumerate(table.columns) if column.numeric]
+    return _plain(table.caption) + "\n\n" + markdown_table(lines, numeric)
 
 
 def _title(column: Column) -> str:

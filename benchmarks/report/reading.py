@@ -1,96 +1,29 @@
-"""Read the folders of runs; what cannot be read is named, never a reason to stop."""
+"""Read runs from folders and studies; what cannot be read is named, never a reason to stop."""
 
 from __future__ import annotations
 
-import csv
 import json
-import math
-import re
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
+from benchmarks.runs.kept import read_study
+from benchmarks.runs.records import CONFIG, OUTCOME, DamagedRunError, Run, read_run
 
-from avalanche_dco.metrics import average_error, bwt_error, fwi_error
-from benchmarks.runs.records import DamagedRunError, checked_outcome
-
-ERRORS = ("average", "fwi", "bwt")
+ERRORS = {"average": "AverageError", "fwi": "FWIError", "bwt": "BWTError"}
+"""The errors of an outcome, and the metrics they are the last values of."""
 COSTS = ("gradient_evaluations", "seconds", "memory_bytes", "peak_megabytes")
 TEST = "test"
-_FOLDER = re.compile(r".+-seed-?\d+-[0-9a-f]{8}")
-_TOLERANCE = 0.01  # in %; the files have four decimals
-
-
-@dataclass(frozen=True)
-class Run:
-    """A finished run.
-
-    :param folder: where it was read, relative to the folder of all runs.
-    :param config: the whole of ``config.json``.
-    :param outcome: errors in % and costs by name; NaN where the run does not tell.
-    :param matrix: errors in %, a row per training, a column per task; None if unreadable.
-    """
-
-    folder: str
-    config: dict[str, Any]
-    outcome: dict[str, float]
-    matrix: np.ndarray | None
-
-    @property
-    def benchmark(self) -> str:
-        """Name of the benchmark."""
-        return self.config["benchmark"]
-
-    @property
-    def method(self) -> str:
-        """Name of the method."""
-        return self.config["method"]
-
-    @property
-    def seed(self) -> int:
-        """Seed of everything random."""
-        return self.config["seed"]
-
-    @property
-    def preset(self) -> str:
-        """Name of the preset; empty in runs made before there were several."""
-        return str(self.config.get("preset") or "")
-
-    @property
-    def split(self) -> str:
-        """Which data the errors are of: ``test`` or ``validation``."""
-        return str(self.config.get("split") or TEST)
-
-    @property
-    def npz(self) -> str:
-        """File and hash of the user's own arrays; empty if the benchmark's own data was used."""
-        stored = self.config.get("npz") or ""
-        return " ".join(map(str, stored.values())) if isinstance(stored, dict) else str(stored)
-
-    @property
-    def training(self) -> dict[str, Any]:
-        """How the network was trained."""
-        return self.config.get("training") or {}
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Settings of the method, as stored."""
-        return self.config.get("settings") or {}
-
-    @property
-    def trained_once(self) -> bool:
-        """Whether there is one training for several tasks, as in joint training."""
-        return self.matrix is not None and len(self.matrix) == 1 < self.matrix.shape[1]
+_TOLERANCE = 0.01  # in %; outcomes have four decimals
 
 
 @dataclass
 class Found:
-    """What is below a folder.
+    """What was found.
 
-    :param runs: finished runs, by folder.
+    :param runs: finished runs, named by their place.
     :param unfinished: folders of runs without an outcome.
-    :param problems: what was not read, or not counted, and why: (file or folder, reason).
+    :param problems: what was not read, or not counted, and why: (place, reason).
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -98,125 +31,65 @@ class Found:
     problems: list[tuple[str, str]] = field(default_factory=list)
 
 
-def read_runs(*folders: Path) -> Found:
-    """Read all runs at or below some folders.
+def read_runs(*places: Path) -> Found:
+    """Read all runs of some studies, and at or below some folders.
 
-    :param folders: where to look. Runs are called by their place below it, with its own name
-        before it if there are several.
+    :param places: JSON files of studies, and folders. Runs of a study are named STUDY/RUN, others
+        by their place below the folder, with its own name before it if there are several.
     """
     found = Found()
-    for folder in folders:
-        start = folder if len(folders) == 1 else folder.parent
-        for place in sorted(path for path in [folder, *folder.rglob("*")] if path.is_dir()):
-            if _is_run(place):
-                _read_run(place, place.relative_to(start).as_posix(), found)
+    for place in places:
+        if place.is_file():
+            _read_study(place, found)
+        else:
+            start = place if len(places) == 1 else place.parent
+            for folder in _run_folders(place):
+                name = folder.name if folder == start else folder.relative_to(start).as_posix()
+                _read_folder(folder, name, found)
     return found
 
 
-def _is_run(folder: Path) -> bool:
-    named_so = _FOLDER.fullmatch(folder.name) is not None
-    return named_so or all((folder / name).is_file() for name in ("config.json", "outcome.json"))
+def _run_folders(place: Path) -> Iterator[Path]:
+    for folder in sorted(path for path in [place, *place.rglob("*")] if path.is_dir()):
+        if (folder / OUTCOME).exists() or _is_begun(folder / CONFIG):
+            yield folder
 
 
-def _read_run(folder: Path, name: str, found: Found) -> None:
-    if not (folder / "outcome.json").exists():
+def _is_begun(path: Path) -> bool:
+    """Whether it is the configuration of a run, not of something else."""
+    try:
+        config = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(config, dict) and {"benchmark", "method", "seed"} <= config.keys()
+
+
+def _read_folder(folder: Path, name: str, found: Found) -> None:
+    if not (folder / OUTCOME).exists():
         found.unfinished.append(name)
         return
     try:
-        config = _checked_config(_read_json(folder / "config.json"))
-    except (OSError, ValueError, RecursionError) as error:
-        found.problems.append((f"{name}/config.json", f"unreadable, run not counted: {error}"))
-        return
-    try:
-        outcome = _numbers(_read_json(folder / "outcome.json"))
-    except (OSError, ValueError, OverflowError, RecursionError) as error:
-        found.problems.append((f"{name}/outcome.json", f"unreadable, run not counted: {error}"))
-        return
-    try:
-        checked_outcome(folder)
+        _count(replace(read_run(folder), name=name), found)
     except DamagedRunError as error:
         found.problems.append((name, f"not counted: {error.reason}"))
-        return
-    matrix = None
+
+
+def _read_study(path: Path, found: Found) -> None:
     try:
-        matrix = _read_matrix(folder / "errors.csv")
-    except (OSError, ValueError) as error:
-        found.problems.append((f"{name}/errors.csv", f"unreadable, run not in figures: {error}"))
-    contradiction = None if matrix is None else _contradiction(outcome, matrix)
-    if contradiction is not None:
-        found.problems.append((name, f"not counted: {contradiction}"))
-        return
-    found.runs.append(Run(name, config, outcome, matrix))
+        for run in read_study(path).runs.values():
+            _count(replace(run, name=f"{path.stem}/{run.name}"), found)
+    except DamagedRunError as error:
+        found.problems.append((path.name, f"not counted: {error.reason}"))
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    content = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(content, dict):
-        raise ValueError("it holds no JSON object")
-    return content
-
-
-def _checked_config(config: dict[str, Any]) -> dict[str, Any]:
-    for key, kind in (("benchmark", str), ("method", str), ("seed", int)):
-        if not isinstance(config.get(key), kind):
-            raise ValueError(f"'{key}' is {config.get(key)!r}, which is no {kind.__name__}")
-    for key in ("training", "settings"):
-        if not isinstance(config.get(key, {}), dict):
-            raise ValueError(f"'{key}' is no JSON object")
-    json.dumps(config, ensure_ascii=False).encode()  # raises for what no file can hold
-    return config
-
-
-def _numbers(outcome: dict[str, Any]) -> dict[str, float]:
-    """The known entries as floats, NaN where there is none."""
-    return {key: _number(key, outcome.get(key)) for key in ERRORS + COSTS}
-
-
-def _number(key: str, value: Any) -> float:
-    if value is None:
-        return math.nan
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"'{key}' is {value!r}, which is no number")
-    return float(value)
-
-
-def _read_matrix(path: Path) -> np.ndarray:
-    """The errors in %; NaN where a task was not evaluated."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    try:
-        cells = {
-            (int(row["after_experience"]), int(row["experience"])): float(row["error_percent"])
-            for row in rows
-        }
-    except (KeyError, TypeError) as error:
-        raise ValueError(
-            "its columns are not after_experience, experience, error_percent"
-        ) from error
-    if not cells:
-        raise ValueError("it has no rows")
-    trainings = sorted({training for training, _ in cells})
-    tasks = sorted({task for _, task in cells})
-    if tasks != list(range(len(tasks))):
-        raise ValueError(f"its experiences are {tasks}, not 0 to {len(tasks) - 1}")
-    matrix = np.full((len(trainings), len(tasks)), np.nan)
-    for (training, task), percent in cells.items():
-        matrix[trainings.index(training), task] = percent
-    return matrix
-
-
-def learned_at(matrix: np.ndarray) -> dict[int, int]:
-    """For each task the row right after its training; a single row is the training of all."""
-    return {task: min(task, len(matrix) - 1) for task in range(matrix.shape[1])}
-
-
-def _contradiction(outcome: dict[str, float], matrix: np.ndarray) -> str | None:
-    """How outcome and matrix differ, or None if they agree."""
-    if not 1 <= len(matrix) <= matrix.shape[1]:
-        return f"errors.csv has {len(matrix)} trainings of {matrix.shape[1]} tasks"
-    rows = learned_at(matrix)
-    for key, function in zip(ERRORS, (average_error, fwi_error, bwt_error), strict=True):
-        told, computed = outcome[key], function(matrix, rows)
-        if abs(told - computed) > _TOLERANCE:  # False if either is NaN
-            return f"outcome.json says {key} {told:.4f}, errors.csv gives {computed:.4f}"
-    return None
+def _count(run: Run, found: Found) -> None:
+    """Take a run in, unless its outcome contradicts its metrics."""
+    for key, metric in ERRORS.items():
+        recorded = run.values(metric)["value"]
+        if key in run.outcome and len(recorded):
+            told, last = run.outcome[key], 100 * recorded.iloc[-1]
+            if abs(told - last) > _TOLERANCE:
+                reason = f"the outcome says {key} {told:.4f}, the metrics {last:.4f}"
+                found.problems.append((run.name, f"not counted: {reason}"))
+                return
+    found.runs.append(run)

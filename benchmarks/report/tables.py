@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.report.cells import NONE, in_sections, number, statistic_cell
+from benchmarks.report.cells import in_sections, statistic_cell
 from benchmarks.report.comparing import Comparison, Entry, method_order
 from benchmarks.report.document import Cell, Column, Section, Table
 from benchmarks.report.paper_numbers import TABLE_1, TABLE_1_SOURCE
 from benchmarks.report.reading import ERRORS
+from benchmarks.report.statistics import NONE, number
 from benchmarks.report.sweeps import Sweep
 
 _TITLES = {"average": "average", "fwi": "FWI", "bwt": "BWT"}
@@ -99,7 +100,7 @@ def difference_table(comparison: Comparison) -> Table | None:
 
     def row(label: str) -> list[Cell]:
         differences = [others[label].difference(reference, key) for key in ERRORS]
-        cells = [statistic_cell(*difference, sign="+") for difference in differences]
+        cells = [statistic_cell(difference, sign="+") for difference in differences]
         return [Cell(label), Cell(str(differences[0][2])), *cells]
 
     return Table(
@@ -128,7 +129,7 @@ def sweep_table(sweep: Sweep, published: Mapping[float, float], source: str) -> 
             *(
                 [
                     Cell(str(len(entry.runs))),
-                    *(statistic_cell(*entry.statistic(key)) for key in ERRORS),
+                    *(statistic_cell(entry.statistic(key)) for key in ERRORS),
                 ]
                 if (entry := points.get(value))
                 else [Cell(NONE)] * (1 + len(ERRORS))
@@ -167,7 +168,7 @@ def _method_place(line: tuple[str, Entry | None]) -> tuple[Any, ...]:
 def _error_cell(comparison: Comparison, entry: Entry | None, key: str) -> Cell:
     if entry is None:
         return Cell(NONE)
-    return statistic_cell(*entry.statistic(key), best=entry in comparison.best(key))
+    return statistic_cell(entry.statistic(key), best=entry in comparison.best(key))
 
 
 def _paper_cell(comparison: Comparison, method: str) -> Cell:

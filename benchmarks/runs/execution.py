@@ -6,8 +6,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from hashlib import sha256
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,9 @@ from avalanche.training.templates import SupervisedTemplate
 from avalanche_dco.errors import CheckpointError
 from avalanche_dco.persistence import maybe_load_checkpoint, save_checkpoint
 from benchmarks.runs.jobs import Job
-from benchmarks.runs.learning import OnProgress, Progress, learn
+from benchmarks.runs.learning import OnProgress, learn
 from benchmarks.runs.locking import exclusively
-from benchmarks.runs.records import read_outcome, write_atomically, write_config, write_outcome
+from benchmarks.runs.records import read_outcome, write_config, write_outcome
 
 _REPORT_EVERY = 0.5  # seconds
 _FIXED = ("python", "versions", "git_commit")  # what may not change while a run is under way
@@ -31,7 +30,7 @@ class Circumstances:
 
     :param out: where the folders of runs are.
     :param threads: threads of one run.
-    :param made_by: command, versions and commit, see :func:`benchmarks.runs.records.surroundings`.
+    :param made_by: command, versions and commit, see :func:`benchmarks.runs.records.provenance`.
     """
 
     out: Path
@@ -40,57 +39,36 @@ class Circumstances:
 
 
 class FolderCheckpoints:
-    """A run's state between experiences, in two files of its folder.
-
-    ``progress.json`` is written first: with a checkpoint of n experiences there are always at least
-    n entries, of which the first n belong to it.
+    """A run's state between experiences, in one file of its folder.
 
     :param folder: the run's folder.
     """
 
     def __init__(self, folder: Path):
-        self._checkpoint = folder / "checkpoint.pt"
-        self._progress = folder / "progress.json"
+        self._folder = folder
+        self._path = folder / "checkpoint.pt"
 
-    def load(self, strategy: SupervisedTemplate) -> tuple[SupervisedTemplate, Progress]:
-        """The strategy to go on with, and what it has shown."""
-        if not self._checkpoint.exists():
-            return strategy, Progress()
+    def load(self, strategy: SupervisedTemplate) -> tuple[SupervisedTemplate, int]:
+        """The strategy to continue with, and how many trainings it has finished."""
         try:
-            progress = _progress_of(self._progress.read_text())
-            strategy, count = maybe_load_checkpoint(strategy, self._checkpoint)
-        except (CheckpointError, OSError, ValueError, TypeError) as error:
+            return maybe_load_checkpoint(strategy, self._path)
+        except CheckpointError as error:
             warnings.warn(
-                f"{self._checkpoint.parent.name} was interrupted and cannot go on from where it "
+                f"{self._folder.name} was interrupted and cannot go on from where it "
                 f"was ({error}); it begins anew.",
                 stacklevel=2,
             )
             self.remove()
-            return strategy, Progress()
-        return strategy, progress.first(count)
+            return strategy, 0
 
-    def save(self, strategy: SupervisedTemplate, progress: Progress) -> None:
+    def save(self, strategy: SupervisedTemplate) -> None:
         """Keep the state after a training."""
-        shown = asdict(progress)
-        write_atomically(self._progress, json.dumps({"progress": shown, "sha256": _digest(shown)}))
-        save_checkpoint(strategy, self._checkpoint)
+        save_checkpoint(strategy, self._path)
 
     def remove(self) -> None:
         """Forget the state, and what was being written when a process was killed."""
-        left = self._progress.parent.glob("*.partial")
-        for path in (self._checkpoint, self._progress, *left):
+        for path in (self._path, *self._folder.glob("*.partial")):
             path.unlink(missing_ok=True)
-
-
-def _progress_of(text: str) -> Progress:
-    content = json.loads(text)
-    if not isinstance(content, dict) or content.get("sha256") != _digest(content.get("progress")):
-        raise ValueError("progress.json is not as it was written")
-    return Progress(**content["progress"])
-
-
-def _digest(shown: Any) -> str:
-    return sha256(json.dumps(shown).encode()).hexdigest()
 
 
 def execute(
@@ -115,7 +93,7 @@ def execute(
             threads = _prepare(folder, job, circumstances, checkpoints)
             torch.set_num_threads(threads)
             outcome = learn(job, checkpoints, _now_and_then(on_progress))
-            write_outcome(folder, outcome)
+            write_outcome(folder, outcome.summary, outcome.metrics)
             checkpoints.remove()
             summary = read_outcome(folder)
             assert summary is not None

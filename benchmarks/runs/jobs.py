@@ -13,10 +13,6 @@ from benchmarks.streams.catalogue import Data
 
 Split = Literal["test", "validation"]
 
-# Settings that came when runs had been kept: with this value a run is what it was before, and so
-# are its name and configuration.
-_SINCE_ADDED = {"couple_layers": True}
-
 
 @dataclass(frozen=True)
 class Job:
@@ -54,11 +50,7 @@ class Job:
             "method": self.method,
             "seed": self.seed,
             "training": self.training.as_json(),
-            "settings": {
-                name: value
-                for name, value in self.settings.items()
-                if name not in _SINCE_ADDED or value != _SINCE_ADDED[name]
-            },
+            "settings": dict(self.settings),
             "split": self.split,
             "data": dict(self.hashes),
         }

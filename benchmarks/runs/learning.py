@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+import pandas as pd
 import torch
 from avalanche.benchmarks import CLScenario
-from avalanche.evaluation.metrics import accuracy_metrics
+from avalanche.evaluation.metric_definitions import PluginMetric
+from avalanche.evaluation.metric_results import MetricValue
 from avalanche.training.plugins import EvaluationPlugin, SupervisedPlugin
 from avalanche.training.templates import SupervisedTemplate
 from torch import nn
 
 from avalanche_dco import seed_everything
-from avalanche_dco.metrics import average_error, bwt_error, fwi_error
+from avalanche_dco.logging import PandasLogger
+from avalanche_dco.metrics import error_metrics
 from benchmarks.methods import DIRECTION_CONSTRAINED, Method, get_method
 from benchmarks.runs.cost import (
     GradientBudget,
@@ -38,67 +41,70 @@ OnProgress = Callable[[float, int], None]
 _UNTIL_STOPPED = 10**9  # epochs of a training that ends by its budget
 
 
-@dataclass
-class Progress:
-    """What a run has shown so far; every list has one entry per training.
-
-    :param errors: the error (in %) on every experience after it. A method that trains on all
-        experiences at once has one row.
-    :param seconds: wall time of training, evaluation not counted.
-    :param gradient_evaluations: batch gradients computed.
-    :param peak_megabytes: the process' peak resident memory so far.
-    """
-
-    errors: list[list[float]] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    gradient_evaluations: list[int] = field(default_factory=list)
-    peak_megabytes: list[float] = field(default_factory=list)
-
-    def first(self, count: int) -> Progress:
-        """Only the first trainings."""
-        return Progress(*(values[:count] for values in vars(self).values()))
-
-
 class Checkpoints(Protocol):
-    """Keeps a run's state between experiences."""
+    """Keeps a run's state between experiences, the metrics recorded so far included."""
 
-    def load(self, strategy: SupervisedTemplate) -> tuple[SupervisedTemplate, Progress]:
-        """The strategy to go on with, and what it has shown: nothing at a fresh start."""
+    def load(self, strategy: SupervisedTemplate) -> tuple[SupervisedTemplate, int]:
+        """The strategy to continue with, and how many trainings it has finished."""
 
-    def save(self, strategy: SupervisedTemplate, progress: Progress) -> None:
+    def save(self, strategy: SupervisedTemplate) -> None:
         """Keep the state after a training."""
+
+
+class TrainingCost(PluginMetric):
+    """Emits seconds, gradient evaluations and peak memory of every training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reset()
+
+    def reset(self) -> None:
+        """Start to measure."""
+        self._seconds, self._gradients = time.perf_counter(), gradient_evaluations()
+
+    def result(self) -> dict[str, float]:
+        """What has been spent since training began."""
+        return {
+            "TrainingSeconds": time.perf_counter() - self._seconds,
+            "GradientEvaluations": gradient_evaluations() - self._gradients,
+            "PeakMegabytes": peak_megabytes(),
+        }
+
+    def before_training(self, strategy: SupervisedTemplate) -> None:
+        self.reset()
+
+    def after_training(self, strategy: SupervisedTemplate) -> list[MetricValue]:
+        return [
+            MetricValue(self, f"{name}/train_phase", value, strategy.clock.train_iterations)
+            for name, value in self.result().items()
+        ]
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What a run has shown.
 
-    :param progress: errors and costs of every training.
+    :param metrics: what the logger recorded: errors, as fractions, and costs.
     :param memory_bytes: what the method keeps between experiences.
     """
 
-    progress: Progress
+    metrics: pd.DataFrame
     memory_bytes: int
-
-    @property
-    def errors(self) -> list[list[float]]:
-        """One row per training: the error (in %) on every experience after it."""
-        return self.progress.errors
 
     @property
     def summary(self) -> dict[str, Any]:
         """Average, FWI and BWT error in %, and what it cost."""
-        last = len(self.errors) - 1
-        learned_at = {j: min(j, last) for j in range(len(self.errors[0]))}
+        values = self.metrics.groupby("metric")["value"].agg(list)
+        gradients = [int(count) for count in values["GradientEvaluations"]]
         return {
-            "average": average_error(self.errors, learned_at),
-            "fwi": fwi_error(self.errors, learned_at),
-            "bwt": bwt_error(self.errors, learned_at),
-            "seconds": sum(self.progress.seconds),
+            "average": 100 * values["AverageError"][-1],
+            "fwi": 100 * values["FWIError"][-1],
+            "bwt": 100 * values["BWTError"][-1],
+            "seconds": sum(values["TrainingSeconds"]),
             "memory_bytes": self.memory_bytes,
-            "peak_megabytes": max(self.progress.peak_megabytes),
-            "gradient_evaluations": sum(self.progress.gradient_evaluations),
-            "gradient_evaluations_by_experience": self.progress.gradient_evaluations,
+            "peak_megabytes": max(values["PeakMegabytes"]),
+            "gradient_evaluations": sum(gradients),
+            "gradient_evaluations_by_experience": gradients,
         }
 
 
@@ -161,33 +167,34 @@ def learn(job: Job, checkpoints: Checkpoints, on_progress: OnProgress) -> Outcom
         job.settings,
         network,
         job.training,
-        evaluator=EvaluationPlugin(accuracy_metrics(experience=True), loggers=[]),
+        evaluator=EvaluationPlugin(
+            error_metrics(matrix=True), TrainingCost(), loggers=[PandasLogger()]
+        ),
         plugins=[] if job.training.matched_to is None else [GradientBudget(expected)],
     )
-    strategy, progress = checkpoints.load(strategy)
+    strategy, done = checkpoints.load(strategy)
     lessons = method.lessons(stream.train_stream)
 
     def report() -> None:
-        done = len(progress.errors)
         share = (gradient_evaluations() - evaluations) / expected[min(done, len(expected) - 1)]
         on_progress(done + min(share, 1.0), len(lessons))
 
     evaluations = gradient_evaluations()
-    on_progress(len(progress.errors), len(lessons))
+    on_progress(done, len(lessons))
     with told_of_gradients(report):
-        for index in range(len(progress.errors), len(lessons)):
+        for lesson in lessons[done:]:
             for group in strategy.optimizer.param_groups:
-                group["lr"] = job.training.lr_of(index)
-            evaluations, start = gradient_evaluations(), time.perf_counter()
-            strategy.train(lessons[index])
-            progress.seconds.append(time.perf_counter() - start)
-            progress.gradient_evaluations.append(gradient_evaluations() - evaluations)
-            progress.peak_megabytes.append(peak_megabytes())
-            progress.errors.append(_errors(strategy.eval(stream.test_stream)))
-            on_progress(index + 1, len(lessons))
-            if index + 1 < len(lessons):
-                checkpoints.save(strategy, progress)
-    return Outcome(progress, kept_bytes(method, strategy))
+                group["lr"] = job.training.lr_of(done)
+            evaluations = gradient_evaluations()
+            strategy.train(lesson)
+            strategy.eval(stream.test_stream)
+            done += 1
+            on_progress(done, len(lessons))
+            if done < len(lessons):
+                checkpoints.save(strategy)
+    (logger,) = strategy.evaluator.loggers
+    metrics = logger.to_frame()
+    return Outcome(metrics[metrics["value"].notna()], kept_bytes(method, strategy))
 
 
 def _expected_gradients(job: Job, stream: CLScenario) -> list[int]:
@@ -204,12 +211,3 @@ def _expected_gradients(job: Job, stream: CLScenario) -> list[int]:
         for count in batches
     ]
     return [sum(expected)] if get_method(job.method).whole_stream else expected
-
-
-def _errors(metrics: dict[str, Any]) -> list[float]:
-    accuracies = {
-        name.rsplit("/Exp", 1)[1]: value
-        for name, value in metrics.items()
-        if name.startswith("Top1_Acc_Exp/eval_phase/test_stream")
-    }
-    return [100 * (1 - accuracies[number]) for number in sorted(accuracies)]

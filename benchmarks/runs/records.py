@@ -1,12 +1,11 @@
 """What a run leaves behind: one folder, named by what was run, written atomically.
 
-``config.json`` (what was run, and how), ``errors.csv`` (the error matrix) and, last,
+``config.json`` (what was run, and how), ``metrics.csv`` (what the logger recorded) and, last,
 ``outcome.json``, which marks the end and carries a checksum of all three.
 """
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import os
@@ -16,63 +15,156 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from avalanche_dco.errors import DCOError
-from benchmarks.runs.learning import Outcome
 
 _PACKAGES = ("avalanche-lib", "torch", "torchvision", "numpy", "pandas")
 _REPOSITORY = Path(__file__).resolve().parent.parent.parent
-_CONFIG, _ERRORS, _OUTCOME = FILES = ("config.json", "errors.csv", "outcome.json")
+CONFIG, METRICS, OUTCOME = FILES = ("config.json", "metrics.csv", "outcome.json")
+_COLUMNS = {
+    "metric": "str",
+    "stream": "str",
+    "experience": "Int64",
+    "trained": "int64",
+    "training_experience": "Int64",
+    "value": "float64",
+}
+"""What is kept of the columns of :func:`avalanche_dco.logging.read_log`."""
 
 
 class DamagedRunError(DCOError):
-    """A finished run's files are not as they were written.
+    """The files of a finished run, or of a study, are not as they were written.
 
-    :param folder: the run's folder.
+    :param place: the run's folder, or the study.
     :param reason: what is wrong with it.
     """
 
-    def __init__(self, folder: Path, reason: str):
-        super().__init__(f"{folder}: {reason}")
+    def __init__(self, place: Path, reason: str):
+        super().__init__(f"{place}: {reason}")
         self.reason = reason
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    :param name: its folder, which says what was run.
+    :param config: what was run, and how.
+    :param outcome: errors in % and costs, by name.
+    :param metrics: what the logger recorded, errors as fractions.
+    """
+
+    name: str
+    config: dict[str, Any]
+    outcome: dict[str, Any]
+    metrics: pd.DataFrame
+
+    @property
+    def benchmark(self) -> str:
+        """Name of the benchmark."""
+        return self.config["benchmark"]
+
+    @property
+    def method(self) -> str:
+        """Name of the method."""
+        return self.config["method"]
+
+    @property
+    def seed(self) -> int:
+        """Seed of everything random."""
+        return self.config["seed"]
+
+    @property
+    def preset(self) -> str:
+        """Name of the preset."""
+        return self.config["preset"]
+
+    @property
+    def split(self) -> str:
+        """Which data the errors are of: ``test`` or ``validation``."""
+        return self.config["split"]
+
+    @property
+    def npz(self) -> str:
+        """File and hash of the user's own arrays; empty if the benchmark's own data was used."""
+        return " ".join(self.config.get("npz", {}).values())
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """How the network was trained."""
+        return self.config["training"]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of the method."""
+        return self.config["settings"]
+
+    @property
+    def tasks(self) -> int:
+        """How many experiences were evaluated."""
+        return self.values("ErrorMatrix")["experience"].nunique()
+
+    @property
+    def trained_once(self) -> bool:
+        """Whether there is one training for several tasks, as in joint training."""
+        return self.tasks > 1 and self.values("ErrorMatrix")["trained"].nunique() == 1
+
+    def values(self, metric: str) -> pd.DataFrame:
+        """The rows of one metric."""
+        return self.metrics[self.metrics["metric"] == metric]
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     """Write what is going to be run, before it is.
 
     :param folder: the run's folder; made if it does not exist.
-    :param config: the configuration, and the :func:`surroundings`.
+    :param config: the configuration, and the :func:`provenance`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / _CONFIG, json.dumps(config, indent=2) + "\n")
+    write_atomically(folder / CONFIG, json.dumps(config, indent=2) + "\n")
 
 
-def write_outcome(folder: Path, outcome: Outcome) -> None:
-    """Write ``errors.csv`` and, last, ``outcome.json``.
+def write_outcome(folder: Path, outcome: Mapping[str, Any], metrics: pd.DataFrame) -> None:
+    """Write ``metrics.csv`` and, last, ``outcome.json``.
 
     :param folder: the run's folder, with its configuration in it.
-    :param outcome: what the run has shown.
+    :param outcome: errors and costs.
+    :param metrics: what the logger recorded.
     """
-    table = io.StringIO()
-    rows = csv.writer(table, lineterminator="\n")
-    rows.writerow(["after_experience", "experience", "error_percent"])
-    for i, line in enumerate(outcome.errors):
-        rows.writerows([i, j, f"{error:.4f}"] for j, error in enumerate(line))
-    write_atomically(folder / _ERRORS, table.getvalue())
-    seal(folder, {name: _rounded(value) for name, value in outcome.summary.items()})
+    write_atomically(folder / METRICS, metrics_text(metrics))
+    seal(folder, {name: _rounded(value) for name, value in outcome.items()})
 
 
-def seal(folder: Path, summary: Mapping[str, Any]) -> None:
+def seal(folder: Path, outcome: Mapping[str, Any]) -> None:
     """Write ``outcome.json`` with the checksum of the whole folder.
 
     :param folder: the run's folder, all other files in it.
-    :param summary: what to write.
+    :param outcome: what to write.
     """
-    write_atomically(folder / _OUTCOME, _sealed(folder, summary))
+    others = [(folder / name).read_bytes() for name in (CONFIG, METRICS)]
+    write_atomically(folder / OUTCOME, sealed(outcome, *others))
+
+
+def read_run(folder: Path) -> Run:
+    """A finished run; raises unless every byte is as it was written.
+
+    :param folder: its folder.
+    """
+    try:
+        config, metrics, outcome = ((folder / name).read_bytes() for name in FILES)
+        return Run(
+            folder.name, json.loads(config), unsealed(outcome, config, metrics),
+            read_metrics(metrics),
+        )  # fmt: skip
+    except (ValueError, OSError, RecursionError) as error:
+        raise DamagedRunError(folder, f"{type(error).__name__}: {error}") from error
 
 
 def read_outcome(folder: Path) -> dict[str, Any] | None:
@@ -80,30 +172,53 @@ def read_outcome(folder: Path) -> dict[str, Any] | None:
 
     A folder whose files are not as they were written counts as unfinished, with a warning.
     """
-    if not (folder / _OUTCOME).exists():
+    if not (folder / OUTCOME).exists():
         return None
     try:
-        return checked_outcome(folder)
+        return read_run(folder).outcome
     except DamagedRunError as error:
         warnings.warn(f"{error}; the run is made again.", stacklevel=2)
     return None
 
 
-def checked_outcome(folder: Path) -> dict[str, Any]:
-    """What :func:`write_outcome` summed up there; raises unless every byte is as it was written.
+def metrics_text(metrics: pd.DataFrame, *first: str) -> str:
+    """Metrics as CSV.
 
-    :param folder: a finished run's folder.
+    :param metrics: what the logger recorded.
+    :param first: columns before those of the logger.
     """
-    try:
-        text = (folder / _OUTCOME).read_bytes().decode()  # line ends as they are
-        summary = json.loads(text)
-        del summary["checksum"]
-        if text == _sealed(folder, summary):
-            return summary
-    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
-        reason = f"its files cannot be read ({type(error).__name__}: {error})"
-        raise DamagedRunError(folder, reason) from error
-    raise DamagedRunError(folder, "its files are not as they were written")
+    return metrics[[*first, *_COLUMNS]].to_csv(index=False, lineterminator="\n")
+
+
+def read_metrics(content: bytes) -> pd.DataFrame:
+    """What :func:`metrics_text` made of metrics."""
+    return pd.read_csv(io.BytesIO(content), dtype=_COLUMNS, float_precision="round_trip")
+
+
+def sealed(content: Mapping[str, Any], *others: bytes) -> str:
+    """JSON with a checksum.
+
+    :param content: what to write.
+    :param others: contents of the files that the checksum covers, too.
+    """
+    digest = sha256(json.dumps(content, sort_keys=True).encode())
+    for other in others:
+        digest.update(other)
+    return json.dumps({**content, "checksum": digest.hexdigest()}, indent=0) + "\n"
+
+
+def unsealed(text: bytes, *others: bytes) -> dict[str, Any]:
+    """What :func:`sealed` got; a ValueError unless every byte is as it was written.
+
+    :param text: the JSON.
+    :param others: contents of the other files.
+    """
+    content = json.loads(text)
+    if not isinstance(content, dict) or content.pop("checksum", None) is None:
+        raise ValueError("the checksum is missing")
+    if text != sealed(content, *others).encode():
+        raise ValueError("the files are not as they were written")
+    return content
 
 
 def read_files(folder: Path) -> dict[str, str]:
@@ -122,7 +237,7 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
         write_atomically(folder / name, files[name])
 
 
-def surroundings(threads: int | None = None) -> dict[str, Any]:
+def provenance(threads: int | None = None) -> dict[str, Any]:
     """Command, versions and machine: what one needs to run it again.
 
     :param threads: threads of the run; as many as the environment says if None.
@@ -154,14 +269,6 @@ def write_atomically(path: Path, text: str) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-
-
-def _sealed(folder: Path, summary: Mapping[str, Any]) -> str:
-    """The text of ``outcome.json``."""
-    digest = sha256(json.dumps(summary, sort_keys=True).encode())
-    for name in (_CONFIG, _ERRORS):
-        digest.update((folder / name).read_bytes())
-    return json.dumps({**summary, "checksum": digest.hexdigest()}, indent=2) + "\n"
 
 
 def _rounded(value: Any) -> Any:

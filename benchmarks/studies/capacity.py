@@ -5,14 +5,13 @@ Examples:
   python -m benchmarks capacity --data permuted-mnist --data-root ~/data
   python -m benchmarks capacity --data permuted-digits-narrow --seeds 1 2 3 --figures .
 
-Every run leaves a table of its metrics and a record of how it was made in --out; a run that is
-there already is not repeated. With --figures, the tables of the data are drawn.
+Every run is added to the study --out, with its metrics and how it was made; a run that is there
+already is not repeated. With --figures, the tables of the data are drawn.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,14 +32,13 @@ from avalanche_dco.metrics import capacity_metrics, error_metrics
 from avalanche_dco.models import MLP, mlp_256
 from benchmarks.methods import get_method
 from benchmarks.presets import PRESETS
+from benchmarks.runs.kept import Study, read_study, study_path, write_study
 from benchmarks.runs.learning import make_strategy
-from benchmarks.runs.records import surroundings
-from benchmarks.streams.catalogue import missing_files
+from benchmarks.runs.records import Run, provenance
+from benchmarks.streams.catalogue import TASKS, Data, missing_files
 from benchmarks.streams.digits import INPUT_SIZE, permuted_digits
-from benchmarks.streams.mnist import permuted_mnist
 from benchmarks.studies.capacity_figures import cost_by_share, draw, summary
 
-RESULTS = Path(__file__).parent.parent / "results" / "capacity"
 _KEPT_METRICS = (
     "CapacityStart",
     "CapacityEnd",
@@ -50,7 +48,6 @@ _KEPT_METRICS = (
     "BWTError",
     "ErrorMatrix",
 )
-_KEPT_COLUMNS = ["metric", "stream", "experience", "trained", "training_experience", "value"]
 
 
 _DIGITS = {"dco": {"k": 200, "gradients_per_update": 16, "autoencoder_updates": 100}, "naive": {}}
@@ -76,8 +73,7 @@ class Setup:
 SETUPS = {
     "permuted-mnist": Setup(
         "permuted-mnist",
-        # From tensors, which Avalanche reads several times faster than pictures.
-        lambda seed, root: permuted_mnist(root or Path(), seed=seed),
+        lambda seed, root: TASKS["permuted-mnist"].build(seed, Data(root)),
         mlp_256,
         {
             "dco": {"k": 1000, "gradients_per_update": 16, "autoencoder_updates": 100},
@@ -107,7 +103,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--data-root", type=Path, help="folder that holds MNIST/raw/...")
     parser.add_argument(
-        "--out", type=Path, default=RESULTS, help="default: benchmarks/results/capacity"
+        "--out",
+        type=Path,
+        default=study_path("capacity"),
+        metavar="FILE",
+        help="JSON file of the study, its CSV file beside it; default: that in benchmarks/results",
     )
     parser.add_argument("--figures", type=Path, help="folder to draw into; nothing is drawn if not")
 
@@ -120,14 +120,15 @@ def run(args: argparse.Namespace) -> int:
             f"--data {args.data} needs files that are not there. Give --data-root a folder that "
             f"holds {', '.join(missing)}."
         )
-    args.out.mkdir(parents=True, exist_ok=True)
+    study = read_study(args.out) if args.out.exists() else Study()
     frames = []
     for seed in args.seeds:
         for method in args.methods:
-            path = args.out / f"{args.data}-{method}-seed{seed}.csv"
-            if not path.exists():
-                measure(args.data, method, seed, args.data_root, path)
-            frames.append(pd.read_csv(path).assign(method=method, seed=seed))
+            name = f"{args.data}-{method}-seed{seed}"
+            if name not in study.runs:
+                study.add([measure(name, args.data, method, seed, args.data_root)])
+                write_study(args.out, study)
+            frames.append(study.runs[name].metrics.assign(method=method, seed=seed))
     frame = pd.concat(frames)
     console = Console()
     console.print(table(frame))
@@ -139,8 +140,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def measure(data: str, method: str, seed: int, root: Path | None, path: Path) -> None:
-    """Learn the stream and write its metrics to ``path``, and how beside it."""
+def measure(name: str, data: str, method: str, seed: int, root: Path | None) -> Run:
+    """Learn the stream.
+
+    :param name: what the run is called.
+    :param data: one of :data:`SETUPS`.
+    :param method: name of the method.
+    :param seed: seed of everything random.
+    :param root: folder that holds the data.
+    """
     setup = SETUPS[data]
     training = PRESETS["paper"][setup.preset].training
     torch.manual_seed(seed)
@@ -176,16 +184,14 @@ def measure(data: str, method: str, seed: int, root: Path | None, path: Path) ->
         "momentum": 0.9,
         "weight_decay": training.weight_decay,
         "weights": sum(p.numel() for p in network.parameters()),
-        "seconds": round(time.perf_counter() - started, 1),
     }
+    seconds = round(time.perf_counter() - started, 1)
     # Where the data lay is nobody's business, and says nothing about the run.
     command = f"python -m benchmarks capacity --data {data} --methods {method} --seeds {seed}"
-    record |= surroundings() | {"command": command + (" --data-root DATA" if root else "")}
-    path.with_suffix(".json").write_text(json.dumps(record, indent=2) + "\n")
+    record |= provenance() | {"command": command + (" --data-root DATA" if root else "")}
     frame = logger.to_frame()
     kept = frame["metric"].isin(_KEPT_METRICS) & frame["value"].notna()
-    # Written last: it marks the run as finished.
-    frame.loc[kept, _KEPT_COLUMNS].to_csv(path, index=False)
+    return Run(name, record, {"seconds": seconds}, frame[kept])
 
 
 def table(frame: pd.DataFrame) -> Table:

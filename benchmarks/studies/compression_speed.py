@@ -21,7 +21,7 @@ from avalanche_dco.core.compression import compress
 from avalanche_dco.core.directions import Directions, Weights
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.models import mlp_256
-from benchmarks.runs.records import surroundings
+from benchmarks.runs.records import provenance
 from benchmarks.studies.timing import alternately
 
 _DCO_LAMBDA = 100.0
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     print(text)
     if args.out is not None:
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(json.loads(text) | surroundings(), indent=2) + "\n")
+        args.out.write_text(json.dumps(json.loads(text) | provenance(), indent=2) + "\n")
     return 0
 
 

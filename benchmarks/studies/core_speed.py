@@ -28,7 +28,7 @@ from avalanche_dco.core.autoencoder import DirectionAutoencoder
 from avalanche_dco.core.directions import Directions, matrix_shape
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.models import mlp_256
-from benchmarks.runs.records import surroundings
+from benchmarks.runs.records import provenance
 from benchmarks.studies.timing import alternately
 
 _SIDE = 2048  # of the square matrices whose product gives the machine's rate
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"{name:36s} {value:.4g}")
     if args.out is not None:
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(surroundings() | figures, indent=2) + "\n")
+        args.out.write_text(json.dumps(provenance() | figures, indent=2) + "\n")
     return 0
 
 

@@ -26,9 +26,9 @@ from avalanche_dco.plugins.support import sampling
 from benchmarks.methods import METHODS
 from benchmarks.presets import PRESETS
 from benchmarks.runs.jobs import Job
-from benchmarks.runs.learning import Progress, learn
+from benchmarks.runs.learning import learn
 from benchmarks.runs.planning import Plan, Wishes
-from benchmarks.runs.records import surroundings
+from benchmarks.runs.records import provenance
 from benchmarks.streams import data_path
 from benchmarks.streams.catalogue import TASKS, Data
 
@@ -53,15 +53,15 @@ def run(args: argparse.Namespace) -> int:
     print(json.dumps(figures, indent=2))
     if args.out is not None:
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(surroundings() | figures, indent=2) + "\n")
+        args.out.write_text(json.dumps(provenance() | figures, indent=2) + "\n")
     return 0
 
 
 class _NoCheckpoints:
-    def load(self, strategy: SupervisedTemplate) -> tuple[SupervisedTemplate, Progress]:
-        return strategy, Progress()
+    def load(self, strategy: SupervisedTemplate) -> tuple[SupervisedTemplate, int]:
+        return strategy, 0
 
-    def save(self, strategy: SupervisedTemplate, progress: Progress) -> None:
+    def save(self, strategy: SupervisedTemplate) -> None:
         """Nothing is kept: the run ends with the measurement."""
 
 

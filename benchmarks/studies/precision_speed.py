@@ -17,7 +17,7 @@ from torch import nn
 from avalanche_dco.errors import SettingError
 from avalanche_dco.models import ConvNet
 from benchmarks.runs.precision import Bfloat16Training
-from benchmarks.runs.records import surroundings
+from benchmarks.runs.records import provenance
 from benchmarks.studies.timing import alternately
 
 _CLASSES = 10
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     print(json.dumps(figures, indent=2))
     if args.out is not None:
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(surroundings() | figures, indent=2) + "\n")
+        args.out.write_text(json.dumps(provenance() | figures, indent=2) + "\n")
     return 0
 
 

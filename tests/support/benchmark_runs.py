@@ -9,7 +9,7 @@ from benchmarks.commands import arguments
 from benchmarks.runs.execution import Circumstances
 from benchmarks.runs.jobs import Job
 from benchmarks.runs.planning import Assignment, Plan, Wishes
-from benchmarks.runs.records import surroundings
+from benchmarks.runs.records import provenance
 from benchmarks.runs.runners import Event, Runner, told
 
 TINY = {"k": 4, "gradients_per_update": 2, "autoencoder_updates": 2, "push_epochs": 1}
@@ -43,7 +43,7 @@ def quick_job(method: str = "naive", seed: int = 1, *, epochs: int = 1, **wishes
 
 
 def circumstances(out: Path) -> Circumstances:
-    return Circumstances(out, 1, surroundings(1))
+    return Circumstances(out, 1, provenance(1))
 
 
 def in_this_process(count: int) -> Runner:

@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pytest
 
 from benchmarks.__main__ import main
@@ -13,6 +14,7 @@ from benchmarks.runs.planning import Assignment, Plan, Wishes
 from benchmarks.runs.training import Training
 from benchmarks.streams.catalogue import TASKS
 from tests.support.benchmark_runs import TINY, _in_this_process, in_this_process, tiny_flags  # noqa: F401
+from tests.support.run_folders import matrix_of
 
 pytestmark = pytest.mark.usefixtures("_in_this_process")
 
@@ -34,7 +36,7 @@ def test_run_prints_a_table_and_keeps_every_run(tmp_path, capsys):
     for folder in folders:
         assert {path.name for path in folder.iterdir()} == {
             "config.json",
-            "errors.csv",
+            "metrics.csv",
             "outcome.json",
         }
         config = json.loads((folder / "config.json").read_text())
@@ -45,10 +47,9 @@ def test_run_prints_a_table_and_keeps_every_run(tmp_path, capsys):
         assert config["split"] == "test"
         assert len(config["data"]["scikit-learn digits"]) == 64
         assert outcome["average"] == pytest.approx(outcome["fwi"] + outcome["bwt"], abs=1e-3)
-        rows = (folder / "errors.csv").read_text().splitlines()
-        assert rows[0] == "after_experience,experience,error_percent"
         trainings = 1 if config["method"] == "joint" else 5
-        assert len(rows) == 1 + trainings * 5
+        assert matrix_of(folder).shape == (trainings, 5)
+        assert outcome["average"] == pytest.approx(matrix_of(folder)[-1].mean(), abs=1e-3)
 
 
 def test_finished_run_is_not_repeated_and_another_seed_is_another_run(tmp_path):
@@ -79,12 +80,8 @@ def test_fewer_experiences_are_learned_as_they_are_among_all(tmp_path):
     arguments = ["--benchmark", "split-digits", "--methods", "naive"]
     run(tmp_path / "all", *arguments)
     run(tmp_path / "two", *arguments, "--training", "experiences=2")
-    of_all, of_two = (
-        next((tmp_path / name).glob("*/errors.csv")).read_text().splitlines()[1:]
-        for name in ("all", "two")
-    )
-    assert len(of_two) == 4
-    assert set(of_two) <= set(of_all)
+    of_all, of_two = (matrix_of(next((tmp_path / name).iterdir())) for name in ("all", "two"))
+    np.testing.assert_array_equal(of_two, of_all[:2, :2])
     (config,) = (tmp_path / "two").glob("*/config.json")
     assert json.loads(config.read_text())["training"]["experiences"] == 2
 
@@ -97,8 +94,8 @@ def test_a_report_tells_fewer_experiences_from_all():
 def test_joint_training_on_fewer_experiences(tmp_path):
     flags = ["--training", "experiences=2"]
     assert run(tmp_path, "--benchmark", "split-digits", "--methods", "joint", *flags) == 0
-    (errors,) = tmp_path.glob("*/errors.csv")
-    assert len(errors.read_text().splitlines()) == 3
+    (folder,) = tmp_path.iterdir()
+    assert matrix_of(folder).shape == (1, 2)
 
 
 @pytest.mark.parametrize(

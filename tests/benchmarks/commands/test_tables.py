@@ -1,14 +1,17 @@
-import json
+import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from avalanche_dco.errors import DCOError, SettingError
 from benchmarks.__main__ import main
 from benchmarks.commands import tables
-from benchmarks.runs.records import checked_outcome, seal
+from benchmarks.runs.kept import Study, read_study, study_path, write_study
+from benchmarks.runs.records import Run
+from tests.support.run_folders import metrics_of
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent.parent
 
@@ -21,34 +24,42 @@ def test_all_tables_agree_with_the_results(capsys):
 def test_the_report_in_docs_agrees_with_the_results():
     """Fails when results have come or changed since `make report`."""
     reported = pd.read_csv(REPOSITORY / "docs" / "report" / "results.csv").set_index("folder")
-    results = REPOSITORY / "benchmarks" / "results"
     makefile = (REPOSITORY / "Makefile").read_text()
-    (folders,) = re.findall(r"^REPORTED := (.*)$", makefile, flags=re.MULTILINE)
+    (studies,) = re.findall(r"^REPORTED := (.*)$", makefile, flags=re.MULTILINE)
     kept = {
-        str(path.parent.relative_to(results)): json.loads(path.read_text())["average"]
-        for name in folders.split()
-        for path in (results / name).glob("*/outcome.json")
+        f"{name}/{run.name}": run.outcome["average"]
+        for name in studies.split()
+        for run in read_study(study_path(name)).runs.values()
     }
     assert reported["average"].to_dict() == pytest.approx(kept)
 
 
+def made_run(method, seed, average, settings, **config) -> Run:
+    made = {
+        "benchmark": "b", "method": method, "seed": seed, "preset": "paper",
+        "training": {"lr": 0.001, "weight_decay": 0.5}, "settings": settings,
+    }  # fmt: skip
+    outcome = {
+        "average": average, "fwi": 1.0, "bwt": 1.0, "memory_bytes": 2e6, "peak_megabytes": 10.0,
+        "seconds": 90.0,
+    }  # fmt: skip
+    return Run(f"{method}{seed}", made | config, outcome, metrics_of(np.array([[average]])))
+
+
 @pytest.fixture
 def results(tmp_path):
-    for seed, average in ((1, 2.0), (2, 3.0)):
-        folder = tmp_path / "b" / f"run{seed}"
-        folder.mkdir(parents=True)
-        config = {
-            "benchmark": "b",
-            "method": "dco",
-            "seed": seed,
-            "training": {"lr": 0.001, "weight_decay": 0.5},
-            "settings": {"k": 5, "theta": 0.2, "couple_layers": True},
-        }
-        outcome = {"average": average, "fwi": 1.0, "bwt": 1.0, "memory_bytes": 2e6}
-        (folder / "errors.csv").write_text("after_experience,experience,error_percent\n")
-        (folder / "config.json").write_text(json.dumps(config))
-        seal(folder, outcome | {"peak_megabytes": 10.0})
+    keep(tmp_path, "b", {}, {})
     return tmp_path
+
+
+def keep(results, name, *seeds, method="dco"):
+    """A study of two seeds, with these changes to their settings; None takes one away."""
+    runs = []
+    for seed, (average, changes) in enumerate(zip((2.0, 3.0), seeds, strict=False), 1):
+        settings = {"k": 5, "theta": 0.2, "couple_layers": True} | changes
+        settings = {name: value for name, value in settings.items() if value is not None}
+        runs.append(made_run(method, seed, average, settings))
+    write_study(study_path(name, results), Study({run.name: run for run in runs}))
 
 
 def test_seeds_of_one_setting_are_averaged(results):
@@ -67,50 +78,35 @@ def test_runs_are_told_apart_by_the_settings_asked_for(results):
     ]
 
 
-def test_settings_of_several_folders_make_one_table(results):
-    (results / "b" / "run2").rename(results / "elsewhere")
-    (results / "c").mkdir()
-    (results / "elsewhere").rename(results / "c" / "run2")
+def test_settings_of_several_studies_make_one_table(results):
+    study = read_study(study_path("b", results))
+    for name, run in zip("bc", study.runs.values(), strict=True):
+        write_study(study_path(name, results), Study({run.name: run}))
     lines = tables.make_table(["settings", "b,c", "b", "theta"], results).splitlines()
     assert lines[2:] == ["| 0.2 | 2 | 2.50 ± 0.71 | 1.00 ± 0.00 | 1.00 ± 0.00 |"]
 
 
-def resettle(folder, **settings):
-    """Give a run other settings; None takes one away."""
-    outcome, path = checked_outcome(folder), folder / "config.json"
-    config = json.loads(path.read_text())
-    settings = config["settings"] | settings
-    config["settings"] = {name: value for name, value in settings.items() if value is not None}
-    path.write_text(json.dumps(config))
-    seal(folder, outcome)
-
-
 def test_runs_that_differ_in_a_setting_that_is_not_shown_are_not_averaged(results):
-    resettle(results / "b" / "run2", rho=7.0)
+    keep(results, "b", {}, {"rho": 7.0})
     lines = tables.make_table(["errors", "b"], results).splitlines()
     assert [line.split(" | ")[4:6] for line in lines[2:]] == [["1", "2.00"], ["1", "3.00"]]
 
 
 def test_a_setting_that_is_missing_in_an_older_run_does_not_part_seeds(results):
-    resettle(results / "b" / "run1", couple_layers=None)
+    keep(results, "b", {"couple_layers": None}, {})
     (line,) = tables.make_table(["errors", "b"], results).splitlines()[2:]
     assert "| 2 | 2.50 ± 0.71 |" in line
 
 
 def test_a_setting_that_came_later_has_its_default_in_older_runs(results):
-    for folder in (results / "b").iterdir():
-        resettle(folder, couple_layers=None)
+    keep(results, "b", {"couple_layers": None}, {"couple_layers": None})
     lines = tables.make_table(["settings", "b", "b", "couple_layers"], results).splitlines()
     assert lines[2].startswith("| True | 2 | 2.50")
 
 
-def test_a_run_older_than_the_weighted_compression_had_the_paper_s_loss(results):
-    for folder in (results / "b").iterdir():
-        config = json.loads((folder / "config.json").read_text()) | {"method": "dco-comp"}
-        outcome = checked_outcome(folder)
-        (folder / "config.json").write_text(json.dumps(config))
-        seal(folder, outcome)
-    resettle(results / "b" / "run2", compression_loss="gradients")
+def test_a_loss_that_is_not_the_default_is_shown(results):
+    losses = ({"compression_loss": "directions"}, {"compression_loss": "gradients"})
+    keep(results, "b", *losses, method="dco-comp")
     lines = tables.make_table(["errors", "b"], results).splitlines()
     assert [line.split(" | ")[1] for line in lines[2:]] == [
         "dco-comp (k=5, compression_loss=directions)",
@@ -123,20 +119,17 @@ def test_methods_stand_beside_the_paper_best_first(results):
         "dco": {"theta": 2.0, "couple_layers": False, "dco_lambda": 100.0},
         "ewc": {"ewc_lambda": 7},
     }
-    for method, average in (("dco", 9.0), ("ewc", 1.0)):
-        folder = results / "b" / method
-        folder.mkdir()
-        config = {
-            "benchmark": "split-mnist",
-            "preset": "fast",
-            "method": method,
-            "training": {"lr": 0.01, "weight_decay": 0, "later_lr_factor": 1.0},
-            "settings": settings[method],
-        }
-        outcome = {"average": average, "fwi": None, "bwt": 0.5, "memory_bytes": 0, "seconds": 90.0}
-        (folder / "errors.csv").write_text("after_experience,experience,error_percent\n")
-        (folder / "config.json").write_text(json.dumps(config))
-        seal(folder, outcome | {"peak_megabytes": 10.0})
+    training = {"lr": 0.01, "weight_decay": 0, "later_lr_factor": 1.0}
+    runs = [
+        made_run(
+            method, 1, average, settings[method],
+            benchmark="split-mnist", preset="fast", training=training,
+        )
+        for method, average in (("dco", 9.0), ("ewc", 1.0))
+    ]  # fmt: skip
+    for run in runs:
+        run.outcome.update(fwi=math.nan, bwt=0.5, memory_bytes=0)
+    write_study(study_path("b", results), Study({run.name: run for run in runs}))
     lines = tables.make_table(["beside-paper", "split-mnist", "b"], results).splitlines()
     assert lines[2:] == [
         "| ewc | lr=0.01, wd=0, ewc_lambda=7 | fast | 1 | 1.00 | – | 0.50 | 2.70 | 1.5 | 0.0 |",
@@ -151,15 +144,18 @@ def test_methods_stand_beside_the_paper_best_first(results):
 @pytest.mark.parametrize(
     ("name", "was", "becomes"),
     [
-        ("outcome.json", '"fwi"', ""),
-        ("outcome.json", '"average": 2.0', '"average": 1.0'),
-        ("config.json", '"k": 5', '"k": 6'),
+        ("b.json", '"fwi"', ""),
+        ("b.json", '"average": 2.0', '"average": 1.0'),
+        ("b.json", '"k": 5', '"k": 6'),
+        ("b.csv", "0.02", "0.01"),
+        ("b.csv", "dco1", "dco9"),
     ],
 )
-def test_a_table_of_changed_runs_is_refused(results, what, name, was, becomes):
-    path = results / "b" / "run1" / name
+def test_a_table_of_a_changed_study_is_refused(results, what, name, was, becomes):
+    path = results / name
+    assert was in path.read_text()
     path.write_text(path.read_text().replace(was, becomes))
-    with pytest.raises(DCOError, match="run1: its files"):
+    with pytest.raises(DCOError, match=r"b\.json: .* Restore b\.json"):
         tables.make_table(what, results)
 
 

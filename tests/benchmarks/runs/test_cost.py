@@ -10,6 +10,7 @@ from benchmarks.runs.cost import COUNTED_SETTINGS, count_gradients, gradient_eva
 from benchmarks.runs.execution import execute
 from benchmarks.runs.planning import Assignment, Plan, Wishes
 from tests.support.benchmark_runs import TINY, circumstances, quick_job
+from tests.support.run_folders import matrix_of
 
 WEIGHTS = 64 * 100 + 2 * 100 * 100 + 100 * 10
 ONE = 4 * WEIGHTS
@@ -136,7 +137,6 @@ def test_the_learning_rate_of_later_experiences_is_the_training_s(tmp_path):
     wishes = [Assignment(None, name, value) for name, value in training.items()]
     job = Plan(Wishes("split-digits", ["naive"], training=wishes)).job("naive", 1)
     execute(job, circumstances(tmp_path), lambda *_: None)
-    rows = (tmp_path / job.folder_name / "errors.csv").read_text().splitlines()[1:]
-    matrix = [[float(row.split(",")[2]) for row in rows[i : i + 5]] for i in range(0, 25, 5)]
+    matrix = matrix_of(tmp_path / job.folder_name).tolist()
     assert matrix[0][0] < 5
     assert matrix == [matrix[0]] * 5

@@ -15,6 +15,7 @@ from benchmarks.report.settings import difference_words
 from benchmarks.runs.precision import Bfloat16Training
 from benchmarks.runs.training import Training
 from benchmarks.streams.catalogue import TASKS
+from tests.support.run_folders import matrix_of
 
 
 def gradients(network: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -76,7 +77,7 @@ def test_methods_learn_in_bfloat16(tmp_path: Path, method: str) -> None:
         (folder,) = out.iterdir()
         config = json.loads((folder / "config.json").read_text())
         assert config["training"].get("precision", "float32") == precision
-        errors[precision] = np.loadtxt(folder / "errors.csv", delimiter=",", skiprows=1)[:, 2]
+        errors[precision] = matrix_of(folder)
     assert (errors["float32"] != errors["bfloat16"]).any()  # it was rounded
     assert np.abs(errors["float32"] - errors["bfloat16"]).mean() < 5
 

@@ -1,12 +1,11 @@
 """The capacity command measures, keeps what it measured, and draws it."""
 
-import json
-
 import pandas as pd
 import pytest
 from PIL import Image
 
 from benchmarks.__main__ import main
+from benchmarks.runs.kept import read_study
 from benchmarks.studies import capacity
 from benchmarks.studies.capacity_figures import cost_by_share, plot_errors, summary
 from tests.support.learning import QUICK, blobs, small_mlp
@@ -25,17 +24,24 @@ def _tiny(monkeypatch):
 
 @pytest.mark.usefixtures("_tiny")
 def test_a_run_leaves_a_table_a_record_and_figures_and_is_not_repeated(tmp_path, capsys):
-    command = ["capacity", "--data", "tiny", "--seeds", "1", "2", "--out", str(tmp_path / "out")]
+    command = [
+        "capacity",
+        "--data",
+        "tiny",
+        "--seeds",
+        "1",
+        "2",
+        "--out",
+        str(tmp_path / "out.json"),
+    ]
     assert main([*command, "--figures", str(tmp_path / "figures")]) == 0
     assert "dco" in capsys.readouterr().out
-    tables = {path.name: path.read_text() for path in (tmp_path / "out").iterdir()}
-    assert set(tables) == {
-        f"tiny-{method}-seed{seed}.{ending}"
-        for method in ("dco", "naive")
-        for seed in (1, 2)
-        for ending in ("csv", "json")
-    }
-    record = json.loads(tables["tiny-dco-seed2.json"])
+    written = [(tmp_path / f"out.{ending}").read_bytes() for ending in ("csv", "json")]
+    runs = read_study(tmp_path / "out.json").runs
+    assert list(runs) == [
+        f"tiny-{method}-seed{seed}" for seed in (1, 2) for method in ("dco", "naive")
+    ]
+    record = runs["tiny-dco-seed2"].config
     assert record["settings"] == QUICK
     assert record["weights"] == 6 * 8 + 8 + 8 * 3 + 3
     assert record["command"] == "python -m benchmarks capacity --data tiny --methods dco --seeds 2"
@@ -43,14 +49,14 @@ def test_a_run_leaves_a_table_a_record_and_figures_and_is_not_repeated(tmp_path,
         assert Image.open(tmp_path / "figures" / picture).size[0] > 500
 
     assert main(command) == 0
-    assert {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} == tables
+    again = [(tmp_path / f"out.{ending}").read_bytes() for ending in ("csv", "json")]
+    assert again == written
 
 
 @pytest.mark.usefixtures("_tiny")
-def test_the_summary_is_that_of_the_metrics(tmp_path):
-    path = tmp_path / "run.csv"
-    capacity.measure("tiny", "dco", 1, None, path)
-    frame = pd.read_csv(path).assign(method="dco", seed=1)
+def test_the_summary_is_that_of_the_metrics():
+    run = capacity.measure("run", "tiny", "dco", 1, None)
+    frame = run.metrics.assign(method="dco", seed=1)
     shown = summary(frame).loc["dco"]
     assert shown.index.tolist() == [1, 2, 3]
     assert shown["start"].tolist()[0] == 0

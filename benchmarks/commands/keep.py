@@ -1,0 +1,54 @@
+"""Keep finished runs in a study: two files in benchmarks/results instead of a folder per run.
+
+Examples:
+  python -m benchmarks keep runs --study table-1
+  python -m benchmarks keep runs/split-mnist --study table-1-tuning/split-mnist
+
+Every finished run at or below the folders is added to NAME.csv (its metrics) and NAME.json (its
+configuration and outcome), which are made if they are not there. A run that is kept already is
+recognised, one of the same name with another outcome is refused. If there is a damaged run nothing
+is written. The settings that `sweep` wrote to chosen.json go with the runs; `compare --chosen`
+takes the study's JSON file, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from avalanche_dco.errors import DCOError, SettingError
+from benchmarks.commands.sweep import CHOSEN
+from benchmarks.report.reading import read_runs
+from benchmarks.runs.kept import RESULTS, Study, read_study, study_path, write_study
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument("runs", type=Path, nargs="+", metavar="DIR", help="folders of runs")
+    parser.add_argument("--study", required=True, metavar="NAME", help="what the study is called")
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, metavar="DIR", help="default: benchmarks/results"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Add the runs, and say how many were new."""
+    path = study_path(args.study, args.results)
+    study = read_study(path) if path.exists() else Study()
+    found = read_runs(*args.runs)
+    if found.problems:
+        named = "; ".join(f"{name}: {reason}" for name, reason in found.problems)
+        raise DCOError(f"nothing was kept, because some runs are damaged: {named}")
+    if not found.runs:
+        raise SettingError(f"there is no finished run below {' or '.join(map(str, args.runs))}.")
+    new = study.add(replace(one, name=Path(one.name).name) for one in found.runs)
+    for folder in args.runs:
+        if (folder / CHOSEN).exists():
+            study.chosen = json.loads((folder / CHOSEN).read_text())
+    write_study(path, study)
+    print(f"{path}: {new} runs added, {len(found.runs) - new} were kept already")
+    for name in found.unfinished:
+        print(f"left out, because it is not finished: {name}")
+    return 0

@@ -1,0 +1,99 @@
+"""Finished runs are kept in two files per study, and nothing else is."""
+
+import json
+from random import Random
+
+import pytest
+
+from benchmarks.__main__ import main
+from benchmarks.commands.sweep import read_choices
+from benchmarks.report.reading import read_runs
+from benchmarks.runs.kept import Study, read_study, study_path, write_study
+from benchmarks.runs.records import DamagedRunError, read_run
+from tests.support.run_folders import write_run
+
+
+def keep(tmp_path, *folders, study="group/study"):
+    return main(["keep", *map(str, folders), "--study", study, "--results", str(tmp_path / "kept")])
+
+
+def test_a_study_has_what_the_folders_have(tmp_path, capsys):
+    folders = [write_run(tmp_path / "runs" / place, "dco", n) for n, place in enumerate("ab")]
+    unfinished = write_run(tmp_path / "runs", "naive", 1)
+    (unfinished / "outcome.json").unlink()
+    assert keep(tmp_path, tmp_path / "runs") == 0
+    assert unfinished.name in capsys.readouterr().out
+    written = {path.name for path in (tmp_path / "kept" / "group").iterdir()}
+    assert written == {"study.csv", "study.json"}
+    study = read_study(study_path("group/study", tmp_path / "kept"))
+    assert list(study.runs) == [folder.name for folder in folders]
+    for folder in folders:
+        run, kept = read_run(folder), study.runs[folder.name]
+        assert (kept.config, kept.outcome) == (run.config, run.outcome)
+        assert kept.metrics.equals(run.metrics)
+
+
+def test_runs_are_added_and_those_kept_already_are_recognised(tmp_path, capsys):
+    first = write_run(tmp_path / "first", "dco", 1)
+    keep(tmp_path, first)
+    path = study_path("group/study", tmp_path / "kept")
+    before = path.read_bytes()
+    assert keep(tmp_path, first) == 0
+    assert path.read_bytes() == before
+    write_run(tmp_path / "second", "dco", 2)
+    capsys.readouterr()
+    assert keep(tmp_path, tmp_path / "first", tmp_path / "second") == 0
+    assert "1 runs added, 1 were kept already" in capsys.readouterr().out
+    assert len(read_study(path).runs) == 2
+    assert [run.name.startswith("study/") for run in read_runs(path).runs] == [True, True]
+
+
+def test_another_outcome_of_a_kept_run_is_refused(tmp_path, capsys):
+    folder = write_run(tmp_path / "runs", "dco", 1)
+    keep(tmp_path, folder)
+    path = study_path("group/study", tmp_path / "kept")
+    before = path.read_bytes()
+    again = write_run(tmp_path / "again", "dco", 1, outcome={"seconds": 13.0})
+    again.rename(again.parent / folder.name)
+    assert keep(tmp_path, tmp_path / "again") == 2
+    assert f"{folder.name} is in the study with another outcome" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_run_is_refused(tmp_path, capsys):
+    write_run(tmp_path / "runs", "dco", 1)
+    damaged = write_run(tmp_path / "runs", "dco", 2)
+    text = (damaged / "metrics.csv").read_text()
+    (damaged / "metrics.csv").write_text(text.replace("0.5", "0.4"))
+    assert keep(tmp_path, tmp_path / "runs") == 2
+    assert damaged.name in capsys.readouterr().err
+    assert not (tmp_path / "kept").exists()
+    assert keep(tmp_path, tmp_path / "nothing") == 2
+
+
+def test_what_was_chosen_goes_with_the_runs(tmp_path):
+    write_run(tmp_path / "runs", "ewc", 1)
+    chosen = {"benchmark": "split-digits", "methods": {"ewc": {"settings": {"ewc_lambda": 7}}}}
+    (tmp_path / "runs" / "chosen.json").write_text(json.dumps(chosen))
+    keep(tmp_path, tmp_path / "runs")
+    path = study_path("group/study", tmp_path / "kept")
+    assert read_choices(path, "split-digits") == {"ewc": {"ewc_lambda": 7}}
+
+
+@pytest.mark.parametrize("ending", [".json", ".csv"])
+def test_whatever_byte_is_changed_or_cut_the_study_is_not_believed(tmp_path, ending):
+    run = read_run(write_run(tmp_path, "dco", 1))
+    path = study_path("study", tmp_path)
+    write_study(path, Study({run.name: run}))
+    whole, random = path.with_suffix(ending).read_bytes(), Random(ending)
+    cases = [whole[:-1], whole + b"\n", whole.replace(b"\n", b"\r\n"), b""]
+    for _ in range(40):
+        place = random.randrange(len(whole))
+        cases += [whole[:place], whole[:place] + b"\x00" + whole[place + 1 :]]
+    for content in cases:
+        path.with_suffix(ending).write_bytes(content)
+        with pytest.raises(DamagedRunError, match=r"Restore study\.json"):
+            read_study(path)
+        found = read_runs(path)
+        assert found.runs == []
+        assert found.problems[0][0] == "study.json"
