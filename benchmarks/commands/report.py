@@ -22,11 +22,9 @@ import pandas as pd
 
 from avalanche_dco.errors import SettingError
 from benchmarks.report.comparing import compare
-from benchmarks.report.contents import make_document
-from benchmarks.report.document import Gallery
-from benchmarks.report.markdown import FIGURES, to_markdown
-from benchmarks.report.page import to_html
+from benchmarks.report.contents import make_report
 from benchmarks.report.reading import COSTS, ERRORS, read_runs
+from benchmarks.report.rendering import FIGURES, to_html, to_markdown
 from benchmarks.runs.records import Run, write_atomically
 
 
@@ -65,18 +63,13 @@ def write_report(places: Sequence[Path], out: Path) -> list[Path]:
             f"--out {places[0]}"
         )
     comparisons = compare(found)
-    document = make_document(found, comparisons)
+    report = make_report(found, comparisons)
     files = {
-        out / "report.html": to_html(document),
-        out / "report.md": to_markdown(document),
+        out / "report.html": to_html(report),
+        out / "report.md": to_markdown(report),
         out / "results.csv": _csv([run for one in comparisons for run in one.runs]),
     }
-    pictures = {
-        out / FIGURES / f"{picture.name}.svg": picture.svg
-        for part in document.parts
-        if isinstance(part, Gallery) and not part.page_only
-        for picture in part.pictures
-    }
+    pictures = {out / FIGURES / f"{one.name}.svg": one.svg for one in report.pictures}
     (out / FIGURES).mkdir(parents=True, exist_ok=True)
     for path, text in (pictures | files).items():
         write_atomically(path, text)

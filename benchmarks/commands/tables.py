@@ -29,7 +29,7 @@ from typing import Any
 
 from avalanche_dco.errors import DCOError, SettingError
 from benchmarks.report import error_tables, reliability_tables
-from benchmarks.report.markdown import markdown_table
+from benchmarks.report.rendering import markdown_table
 from benchmarks.runs.kept import RESULTS
 
 _REPOSITORY = Path(__file__).resolve().parent.parent.parent

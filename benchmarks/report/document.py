@@ -1,24 +1,14 @@
-"""What a report consists of, before it is written as HTML or Markdown."""
+"""Tables and pictures, before a template writes them as HTML or Markdown."""
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import groupby
 
-
-@dataclass(frozen=True)
-class Heading:
-    """A heading; level 1 is the report's own."""
-
-    level: int
-    text: str
-
-
-@dataclass(frozen=True)
-class Paragraph:
-    """Running text."""
-
-    text: str
+_POINTS_TO_PIXELS = 4 / 3
 
 
 @dataclass(frozen=True)
@@ -65,6 +55,20 @@ class Table:
     columns: Sequence[Column]
     sections: Sequence[Section]
 
+    @property
+    def groups(self) -> list[tuple[str, list[Column]]]:
+        """Neighbouring columns by the title they share."""
+        return [(title, list(own)) for title, own in groupby(self.columns, lambda c: c.group)]
+
+    @property
+    def spread_widths(self) -> list[int]:
+        """The most characters of a spread in each column."""
+        rows = [row for section in self.sections for row in section.rows]
+        return [max((len(row[i].spread) for row in rows), default=0) for i in range(len(self))]
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -73,7 +77,7 @@ class Picture:
     :param name: of its file, without ending.
     :param title: what it shows, for those who do not see it, too.
     :param svg: the picture.
-    :param caption: how to read it, unless the gallery says so.
+    :param caption: how to read it, unless what is above it says so.
     """
 
     name: str
@@ -81,42 +85,14 @@ class Picture:
     svg: str
     caption: str = ""
 
+    @property
+    def encoded(self) -> str:
+        """The picture as a data URL has it."""
+        return base64.b64encode(self.svg.encode()).decode()
 
-@dataclass(frozen=True)
-class Gallery:
-    """Pictures side by side, under one caption if they share it.
-
-    :param caption: what they share.
-    :param pictures: the pictures.
-    :param page_only: whether only the HTML page shows them.
-    """
-
-    caption: str
-    pictures: Sequence[Picture]
-    page_only: bool = False
-
-
-@dataclass(frozen=True)
-class Listing:
-    """Lines to be shown as they are."""
-
-    lines: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Folded:
-    """Parts that are out of sight until asked for."""
-
-    summary: str
-    parts: Sequence[Table | Listing | Paragraph]
-
-
-Part = Heading | Paragraph | Table | Gallery | Listing | Folded
-
-
-@dataclass(frozen=True)
-class Document:
-    """A whole report."""
-
-    title: str
-    parts: Sequence[Part] = field(default_factory=tuple)
+    @property
+    def width(self) -> float:
+        """In pixels; matplotlib writes points."""
+        found = re.search(r'<svg[^>]* width="([0-9.]+)pt"', self.svg)
+        assert found is not None
+        return float(found[1]) * _POINTS_TO_PIXELS

@@ -148,7 +148,7 @@ def test_methods_stand_beside_the_paper_best_first(results):
         ("b.json", '"average": 2.0', '"average": 1.0'),
         ("b.json", '"k": 5', '"k": 6'),
         ("b.csv", "0.02", "0.01"),
-        ("b.csv", "dco1", "dco9"),
+        ("b.csv", "\n1,", "\n0,"),
     ],
 )
 def test_a_table_of_a_changed_study_is_refused(results, what, name, was, becomes):

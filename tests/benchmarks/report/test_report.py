@@ -124,7 +124,7 @@ def test_page_suits_phones_and_both_colour_schemes(report, page):
 def test_settings_cannot_add_markup(report):
     html, markdown, _ = (path.read_text() for path in report[0])
     assert "<script" not in html
-    assert "&lt;script&gt;alert(&#x27;k&#x27;" in html
+    assert "&lt;script&gt;alert(&#39;k&#39;" in html
     assert "<script" not in markdown
     assert "<i>" not in html + markdown
     for path in (report[0][0].parent / "report-figures").glob("*.svg"):

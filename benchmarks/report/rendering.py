@@ -1,0 +1,76 @@
+"""A report as one HTML file that needs nothing else, and as Markdown with figures beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from benchmarks.report.contents import Report
+from benchmarks.report.document import Cell, Table
+
+FIGURES = "report-figures"
+"""Folder of the figures, beside the Markdown file."""
+
+
+def to_html(report: Report) -> str:
+    """Write a report as HTML.
+
+    :param report: the report.
+    """
+    return _rendered("page.html", report)
+
+
+def to_markdown(report: Report) -> str:
+    """Write a report as Markdown.
+
+    :param report: the report.
+    """
+    return re.sub(r"\n{3,}", "\n\n", _rendered("page.md", report)).strip() + "\n"
+
+
+def markdown_table(lines: Sequence[Sequence[str]], numeric: Collection[int] = ()) -> str:
+    """A table as Markdown.
+
+    :param lines: the cells, row by row, the head first.
+    :param numeric: the columns that are set flush right.
+    """
+    rule = ["---:" if column in numeric else "---" for column in range(len(lines[0]))]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rule, *lines[1:]])
+
+
+def _rendered(template: str, report: Report) -> str:
+    environment = Environment(
+        loader=PackageLoader("benchmarks.report"),
+        autoescape=template.endswith(".html"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"plain": _plain, "table": _table}
+    return environment.get_template(template).render(report=report, figures=FIGURES)
+
+
+def _table(table: Table) -> str:
+    lines = [
+        [_plain(f"{column.group}: {column.title}" if column.group else column.title)
+         for column in table.columns]
+    ]  # fmt: skip
+    for section in table.sections:
+        if section.title:
+            lines.append([f"*{_plain(section.title)}*"] + [""] * (len(table) - 1))
+        lines += [[_cell(cell) for cell in row] for row in section.rows]
+    numeric = [index for index, column in enumerate(table.columns) if column.numeric]
+    return _plain(table.caption) + "\n\n" + markdown_table(lines, numeric)
+
+
+def _cell(cell: Cell) -> str:
+    text = _plain(" ".join(part for part in (cell.text, cell.spread) if part))
+    return f"**{text}**" if cell.best else text
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown shows as it is: one line, no markup, no HTML."""
+    escaped = re.sub(r"([\\`*_\[\]|$~#])", r"\\\1", " ".join(text.split()))
+    return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
