@@ -1,50 +1,40 @@
 """What a log line keeps of a metric's name and value."""
 
 import json
-import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from avalanche.evaluation.metric_results import AlternativeValues
 
-
-class NameParts(NamedTuple):
-    """The parts of ``Name/eval_phase/test_stream/Task000/Exp003``; None for those it lacks."""
-
-    metric: str
-    phase: str | None
-    stream: str | None
-    task: int | None
-    experience: int | None
+from avalanche_dco.metrics.names import MetricName, NameParts
 
 
 def parse_name(name: str) -> NameParts:
-    """Take Avalanche's full metric name apart.
+    """The parts of a metric's full name.
 
-    Parts that are none of phase, stream, task and experience stay with the metric's name.
+    The metrics of this package have them as data. Avalanche's own are text; what is none of phase,
+    stream, task and experience in it stays with the metric's name.
 
     >>> parse_name("Loss_Exp/eval_phase/test_stream/Task000/Exp003")
     NameParts(metric='Loss_Exp', phase='eval', stream='test', task=0, experience=3)
     """
+    if isinstance(name, MetricName):
+        return name.parts
     metric, *rest = name.split("/")
-    found: dict[str, str] = {}
+    found: dict[str, Any] = {}
     for part in rest:
-        match = re.fullmatch(
-            r"(?P<phase>.+)_phase|(?P<stream>.+)_stream|Task(?P<task>\d+)|Exp(?P<experience>\d+)",
-            part,
-        )
-        if match is None:
-            metric += f"/{part}"
+        if part.endswith("_phase"):
+            found["phase"] = part.removesuffix("_phase")
+        elif part.endswith("_stream"):
+            found["stream"] = part.removesuffix("_stream")
+        elif part.startswith("Task") and part[4:].isdecimal():
+            found["task"] = int(part[4:])
+        elif part.startswith("Exp") and part[3:].isdecimal():
+            found["experience"] = int(part[3:])
         else:
-            found |= {kind: text for kind, text in match.groupdict().items() if text is not None}
-    return NameParts(
-        metric,
-        found.get("phase"),
-        found.get("stream"),
-        int(found["task"]) if "task" in found else None,
-        int(found["experience"]) if "experience" in found else None,
-    )
+            metric += f"/{part}"
+    return NameParts(metric, **found)
 
 
 def describe(value: Any) -> tuple[float | None, str | None]:

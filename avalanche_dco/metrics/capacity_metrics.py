@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from avalanche.evaluation.metric_definitions import PluginMetric
 from avalanche.evaluation.metric_results import MetricValue
-from avalanche.evaluation.metric_utils import get_metric_name
 
 from avalanche_dco.core.directions import Weights
 from avalanche_dco.core.span import DirectionSpan, mean_share
 from avalanche_dco.errors import SettingError
+from avalanche_dco.metrics.names import MetricName
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
 from avalanche_dco.plugins.support.gradients import criterion_gradients, trainable
 from avalanche_dco.plugins.support.isolation import isolated
@@ -29,7 +29,7 @@ class _DirectionMetric(PluginMetric):
 
     @staticmethod
     def _value(strategy: Any, metric: str, value: float) -> MetricValue:
-        name = get_metric_name(metric, strategy, add_experience=True, add_task=True)
+        name = MetricName.of_experience(metric, strategy)
         return MetricValue(metric, name, value, strategy.clock.train_iterations)
 
 

@@ -1,15 +1,16 @@
 """Average, FWI and BWT error and the error matrix, as Avalanche metrics."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from avalanche.evaluation.metric_definitions import PluginMetric
 from avalanche.evaluation.metric_results import MetricValue
-from avalanche.evaluation.metric_utils import get_metric_name
 
 from avalanche_dco.metrics.functional import LearnedAt, average_error, bwt_error, fwi_error
 from avalanche_dco.metrics.matrix_value import ErrorMatrixValue
+from avalanche_dco.metrics.names import MetricName, NameParts
 from avalanche_dco.metrics.recorder import ErrorRecorder
 
 
@@ -29,30 +30,31 @@ class _RecordedMetric(PluginMetric):
         """Forget the whole run, also for the metrics that share the recorder."""
         self.recorder.reset()
 
-    def _pass_on(self, callback: str, strategy: Any) -> None:
+    def _pass_on(self, callback: Callable[[Any], None], strategy: Any) -> None:
+        """Call the recorder, unless another metric that shares it has done so already."""
         self._heard += 1
         if self._heard > self.recorder.heard:
             self.recorder.heard = self._heard
-            getattr(self.recorder, callback)(strategy)
+            callback(strategy)
 
     def before_training_exp(self, strategy: Any) -> None:
-        self._pass_on("before_training_exp", strategy)
+        self._pass_on(self.recorder.before_training_exp, strategy)
 
     def before_eval(self, strategy: Any) -> None:
-        self._pass_on("before_eval", strategy)
+        self._pass_on(self.recorder.before_eval, strategy)
 
     def before_eval_exp(self, strategy: Any) -> None:
-        self._pass_on("before_eval_exp", strategy)
+        self._pass_on(self.recorder.before_eval_exp, strategy)
 
     def after_eval_iteration(self, strategy: Any) -> None:
-        self._pass_on("after_eval_iteration", strategy)
+        self._pass_on(self.recorder.after_eval_iteration, strategy)
 
     def after_eval_exp(self, strategy: Any) -> list[MetricValue] | None:
-        self._pass_on("after_eval_exp", strategy)
+        self._pass_on(self.recorder.after_eval_exp, strategy)
         return None
 
     def _stream_value(self, strategy: Any, stream: str, value: Any) -> MetricValue:
-        name = f"{self}/eval_phase/{stream}_stream"
+        name = MetricName(NameParts(str(self), "eval", stream))
         return MetricValue(self, name, value, strategy.clock.train_iterations)
 
 
@@ -138,7 +140,7 @@ class ErrorMatrix(_RecordedMetric):
         error = self.recorder.error(stream, strategy.experience.current_experience)
         if np.isnan(error):
             return []
-        name = get_metric_name(self, strategy, add_experience=True, add_task=True)
+        name = MetricName.of_experience(str(self), strategy)
         return [MetricValue(self, name, error, strategy.clock.train_iterations)]
 
     def after_eval(self, strategy: Any) -> list[MetricValue]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from statistics import fmean, stdev
 from typing import Any
 
+import pandas as pd
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.methods import get_method
+from benchmarks.report.reading import COSTS
+from benchmarks.report.statistics import Statistic, statistic
 from benchmarks.runs.progress import Result
 
 _ERRORS = (("average", "average"), ("FWI", "fwi"), ("BWT", "bwt"))
@@ -47,7 +49,7 @@ def table_of_runs(results: Sequence[Result]) -> Table:
                 str(result.job.seed),
                 *(f"{row[key]:.2f}" for _, key in _ERRORS),
                 f"{row['seconds']:.0f}",
-                str(row.get("gradient_evaluations", "")),
+                str(row["gradient_evaluations"]),
                 f"{row['memory_bytes'] / 1e6:.1f}",
             )
     return shown
@@ -58,26 +60,10 @@ def means(results: Sequence[Result]) -> list[dict[str, Any]]:
 
     :param results: the runs, of one benchmark and one setting per method.
     """
-    by_method: dict[str, dict[int, dict[str, Any]]] = {}
-    for result in results:
-        if result.summary is not None:
-            by_method.setdefault(result.job.method, {})[result.job.seed] = result.summary
-    reference = by_method.get("dco", {})
-    rows: list[dict[str, Any]] = []
-    for method, runs in by_method.items():
-        row: dict[str, Any] = {"method": method, "seeds": sorted(runs)}
-        for _, key in _ERRORS:
-            row[key] = _mean_and_deviation([run[key] for run in runs.values()])
-        pairs = [
-            runs[seed]["average"] - reference[seed]["average"] for seed in runs if seed in reference
-        ]
-        if pairs and method != "dco":
-            row["average_minus_dco"] = _mean_and_deviation(pairs)
-        for key in ("seconds", "gradient_evaluations", "memory_bytes", "peak_megabytes"):
-            known = [run[key] for run in runs.values() if key in run]  # older runs lack some
-            row[key] = fmean(known) if known else None
-        rows.append(row)
-    return rows
+    return [
+        row | {key: _as_json(value) for key, value in row.items() if isinstance(value, Statistic)}
+        for row in _statistics(results)
+    ]
 
 
 def table_of_means(results: Sequence[Result]) -> Table:
@@ -90,26 +76,41 @@ def table_of_means(results: Sequence[Result]) -> Table:
     for title in ("seeds", "average", "FWI", "BWT", "average - DCO's", "seconds", "gradients",
                   "kept MB", "peak MB"):  # fmt: skip
         shown.add_column(title, justify="right")
-    for row in means(results):
+    for row in _statistics(results):
         shown.add_row(
             marked(row["method"]),
             str(len(row["seeds"])),
-            *(_shown(row.get(key)) for key in ("average", "fwi", "bwt", "average_minus_dco")),
+            *(str(row.get(key, "")) for key in ("average", "fwi", "bwt", "average_minus_dco")),
             f"{row['seconds']:.0f}",
-            "" if (count := row["gradient_evaluations"]) is None else f"{count:.0f}",
+            f"{row['gradient_evaluations']:.0f}",
             f"{row['memory_bytes'] / 1e6:.1f}",
             f"{row['peak_megabytes']:.0f}",
         )
     return shown
 
 
-def _mean_and_deviation(values: Sequence[float]) -> dict[str, float | None]:
-    deviation = stdev(values) if len(values) > 1 else None
-    return {"mean": fmean(values), "deviation": deviation}
+def _statistics(results: Sequence[Result]) -> list[dict[str, Any]]:
+    runs = pd.DataFrame(
+        [
+            {"method": result.job.method, "seed": result.job.seed, **result.summary}
+            for result in results
+            if result.summary is not None
+        ]
+    )
+    if runs.empty:
+        return []
+    by_seed = runs.drop_duplicates(["method", "seed"], keep="last").set_index("seed")
+    reference = by_seed.loc[by_seed["method"] == "dco", "average"]
+    rows = []
+    for method, own in by_seed.groupby("method", sort=False):
+        row: dict[str, Any] = {"method": method, "seeds": sorted(own.index.tolist())}
+        row |= {key: statistic(own[key]) for _, key in _ERRORS}
+        pairs = statistic(own["average"].sub(reference))
+        if pairs.size and method != "dco":
+            row["average_minus_dco"] = pairs
+        rows.append(row | {key: float(own[key].mean()) for key in COSTS})
+    return rows
 
 
-def _shown(value: dict[str, float | None] | None) -> str:
-    if value is None:
-        return ""
-    mean = f"{value['mean']:.2f}"
-    return mean if value["deviation"] is None else f"{mean} ± {value['deviation']:.2f}"
+def _as_json(of: Statistic) -> dict[str, float | None]:
+    return {"mean": of.mean, "deviation": of.spread if of.size > 1 else None}

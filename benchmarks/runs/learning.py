@@ -19,6 +19,7 @@ from torch import nn
 from avalanche_dco import seed_everything
 from avalanche_dco.logging import PandasLogger
 from avalanche_dco.metrics import error_metrics
+from avalanche_dco.metrics.names import MetricName, NameParts
 from benchmarks.methods import DIRECTION_CONSTRAINED, Method, get_method
 from benchmarks.runs.cost import (
     GradientBudget,
@@ -75,7 +76,9 @@ class TrainingCost(PluginMetric):
 
     def after_training(self, strategy: SupervisedTemplate) -> list[MetricValue]:
         return [
-            MetricValue(self, f"{name}/train_phase", value, strategy.clock.train_iterations)
+            MetricValue(
+                self, MetricName(NameParts(name, "train")), value, strategy.clock.train_iterations
+            )
             for name, value in self.result().items()
         ]
 

@@ -9,9 +9,7 @@ beside. Only an idle machine gives figures that mean anything.
 from __future__ import annotations
 
 import argparse
-import json
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,8 +19,7 @@ from avalanche_dco.core.compression import compress
 from avalanche_dco.core.directions import Directions, Weights
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.models import mlp_256
-from benchmarks.runs.records import provenance
-from benchmarks.studies.timing import alternately
+from benchmarks.studies.timing import add_timing_arguments, alternately, show
 
 _DCO_LAMBDA = 100.0
 
@@ -32,9 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--k", type=int, default=1000, help="directions (default 1000)")
     parser.add_argument("--few", type=int, default=2, help="tasks to compare with (default 2)")
     parser.add_argument("--many", type=int, default=20, help="tasks in the end (default 20)")
-    parser.add_argument("--repeats", type=int, default=100)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--out", type=Path, help="also write the figures to this JSON file")
+    add_timing_arguments(parser, repeats=100)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,11 +38,7 @@ def run(args: argparse.Namespace) -> int:
     torch.set_num_threads(args.threads)
     x = {name: p.detach().requires_grad_() for name, p in mlp_256().named_parameters()}
     figures = measure(x, args.k, args.few, args.many, args.repeats)
-    text = json.dumps({"k": args.k, "threads": args.threads} | figures, indent=2)
-    print(text)
-    if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(json.loads(text) | provenance(), indent=2) + "\n")
+    show({"k": args.k, "threads": args.threads} | figures, args.out)
     return 0
 
 

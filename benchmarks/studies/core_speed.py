@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -28,8 +26,7 @@ from avalanche_dco.core.autoencoder import DirectionAutoencoder
 from avalanche_dco.core.directions import Directions, matrix_shape
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.models import mlp_256
-from benchmarks.runs.records import provenance
-from benchmarks.studies.timing import alternately
+from benchmarks.studies.timing import add_timing_arguments, alternately, show
 
 _SIDE = 2048  # of the square matrices whose product gives the machine's rate
 
@@ -39,9 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--k", type=int, default=1000, help="directions (default 1000)")
     parser.add_argument("--m", type=int, default=128, help="gradients per update (default 128)")
     parser.add_argument("--tasks", type=int, default=4, help="past tasks in the penalty")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--out", type=Path, help="also write the figures to this JSON file")
+    add_timing_arguments(parser, repeats=5)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,11 +52,7 @@ def run(args: argparse.Namespace) -> int:
         **measure_autoencoder(x, args.k, args.m, args.repeats),
         **measure_penalty(x, args.k * args.tasks, args.repeats),
     }
-    for name, value in figures.items():
-        print(f"{name:36s} {value:.4g}")
-    if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(provenance() | figures, indent=2) + "\n")
+    show(figures, args.out)
     return 0
 
 

@@ -11,7 +11,6 @@ Example:
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,9 +27,9 @@ from benchmarks.presets import PRESETS
 from benchmarks.runs.jobs import Job
 from benchmarks.runs.learning import learn
 from benchmarks.runs.planning import Plan, Wishes
-from benchmarks.runs.records import provenance
 from benchmarks.streams import data_path
 from benchmarks.streams.catalogue import TASKS, Data
+from benchmarks.studies.timing import add_out_argument, show
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--methods", nargs="+", default=["naive", "dco"], choices=list(METHODS))
     parser.add_argument("--preset", choices=list(PRESETS), default="fast", help="default: fast")
     parser.add_argument("--data-root", type=Path, help="folder that holds MNIST/raw/...")
-    parser.add_argument("--out", type=Path, help="also write the figures to this JSON file")
+    add_out_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,10 +49,7 @@ def run(args: argparse.Namespace) -> int:
     figures["methods"] = {job.method: share_of(job) for job in jobs}
     stream = TASKS[args.benchmark].build(1, Data(args.data_root)).train_stream
     figures["samples_per_second"] = loader_rates(stream[0].dataset, jobs[0].training.batch_size)
-    print(json.dumps(figures, indent=2))
-    if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(provenance() | figures, indent=2) + "\n")
+    show(figures, args.out)
     return 0
 
 

@@ -7,9 +7,7 @@ Example:
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -17,8 +15,7 @@ from torch import nn
 from avalanche_dco.errors import SettingError
 from avalanche_dco.models import ConvNet
 from benchmarks.runs.precision import Bfloat16Training
-from benchmarks.runs.records import provenance
-from benchmarks.studies.timing import alternately
+from benchmarks.studies.timing import add_out_argument, alternately, show
 
 _CLASSES = 10
 
@@ -27,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("--batch-size", type=int, default=64, help="default: 64, the paper's")
     parser.add_argument("--repeats", type=int, default=30, help="steps timed; default: 30")
-    parser.add_argument("--out", type=Path, help="also write the figures to this JSON file")
+    add_out_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,10 +47,7 @@ def run(args: argparse.Namespace) -> int:
             name: round(1e3 * spent, 1) for name, spent in zip(networks, seconds, strict=True)
         },
     }
-    print(json.dumps(figures, indent=2))
-    if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(provenance() | figures, indent=2) + "\n")
+    show(figures, args.out)
     return 0
 
 

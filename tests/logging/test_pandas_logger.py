@@ -4,6 +4,7 @@ import copy
 import doctest
 import json
 import os
+import pickle
 import resource
 import signal
 import subprocess
@@ -31,7 +32,8 @@ from torch import nn
 import avalanche_dco
 from avalanche_dco.errors import LogError, SettingError
 from avalanche_dco.logging import COLUMNS, PandasLogger, read_log, values
-from avalanche_dco.metrics import error_metrics
+from avalanche_dco.metrics import error_metrics, names
+from avalanche_dco.metrics.names import MetricName, NameParts
 from benchmarks.streams.digits import INPUT_SIZE, permuted_digits
 
 ROOT = Path(avalanche_dco.__file__).parent.parent
@@ -191,6 +193,15 @@ def test_names() -> None:
     log(logger, 1.0, name="NA")
     log(logger, 1.0, name='odd, "name"')
     assert logger.to_frame()["metric"].tolist() == ["NA", 'odd, "name"']
+
+
+def test_a_name_that_knows_its_parts_is_not_parsed() -> None:
+    assert doctest.testmod(names).failed == 0
+    parts = NameParts("odd/Task007", "eval", "a/b", None, 3)
+    name = MetricName(parts)
+    assert name == "odd/Task007/eval_phase/a/b_stream/Exp003"
+    assert values.parse_name(name) == parts
+    assert values.parse_name(pickle.loads(pickle.dumps(name))) == parts
 
 
 def test_an_empty_log_is_an_empty_frame(tmp_path: Path) -> None:

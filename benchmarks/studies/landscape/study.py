@@ -7,13 +7,11 @@ Observations 1, 2 and 3 as figures.
 
 import argparse
 import json
-import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 
 import pandas as pd
@@ -21,9 +19,9 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-import avalanche_dco
 from avalanche_dco.errors import SettingError
 from avalanche_dco.landscape import GradientSpectrum, LossLandscape, trajectory_spectrum
+from benchmarks.runs.records import provenance
 from benchmarks.studies.landscape import figures, observations
 from benchmarks.studies.landscape.setups import SETUPS, Setup, ShuffledBatches, train_to_convergence
 
@@ -112,14 +110,8 @@ def _config(args: argparse.Namespace, facts: dict) -> dict:
         if name not in _PATHS | {"command", "run"} and value is not None
     }
     flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in options.items())
-    versions = {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "torchvision": version("torchvision"),
-        "avalanche_dco": avalanche_dco.__version__,
-    }
     command = f"python -m benchmarks landscape {flags}"
-    return {"command": command, **options, **facts, "versions": versions}
+    return {**provenance(), "command": command, **options, **facts}
 
 
 class _Stopwatch:

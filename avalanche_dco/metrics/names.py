@@ -1,0 +1,65 @@
+"""Names of metrics that know their parts."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from avalanche.evaluation.metric_utils import (
+    default_metric_name_template,
+    generic_get_metric_name,
+    phase_and_task,
+    stream_type,
+)
+
+
+class NameParts(NamedTuple):
+    """The parts of ``Name/eval_phase/test_stream/Task000/Exp003``; None for those it lacks."""
+
+    metric: str
+    phase: str | None = None
+    stream: str | None = None
+    task: int | None = None
+    experience: int | None = None
+
+
+class MetricName(str):
+    """A full name as Avalanche writes it, for every logger, with its parts as data.
+
+    >>> MetricName(NameParts("BWTError", "eval", "test"))
+    'BWTError/eval_phase/test_stream'
+    """
+
+    __slots__ = ("parts",)
+    parts: NameParts
+
+    def __new__(cls, parts: NameParts) -> MetricName:
+        """Compose the name.
+
+        :param parts: what it is composed of.
+        """
+        metric, phase, stream, task, experience = parts
+        info = {
+            "metric_name": metric,
+            "phase_name": phase,
+            "stream_name": stream,
+            "task_label": task,
+            "experience_id": experience,
+        }
+        name = super().__new__(cls, generic_get_metric_name(default_metric_name_template, info))
+        name.parts = parts
+        return name
+
+    @classmethod
+    def of_experience(cls, metric: str, strategy: Any) -> MetricName:
+        """The name of a value of the strategy's current experience.
+
+        :param metric: the metric's own name.
+        :param strategy: the strategy.
+        """
+        phase, task = phase_and_task(strategy)
+        experience = strategy.experience
+        stream = stream_type(experience)
+        return cls(NameParts(metric, phase, stream, task, experience.current_experience))
+
+    def __getnewargs__(self) -> tuple[NameParts]:  # type: ignore[override]
+        return (self.parts,)
