@@ -111,7 +111,7 @@ class Method:
         self.check(setting)
         return self.constructor(**{**self.fixed, **setting}, **arguments)
 
-    def lessons(self, stream: Iterable[Any]) -> list[Any]:
+    def train_inputs(self, stream: Iterable[Any]) -> list[Any]:
         """What the strategy's ``train`` is called with, one after the other.
 
         :param stream: the training experiences.
@@ -133,9 +133,9 @@ class Method:
         :param after_experience: called with the number of experiences seen so far, less one.
         :param arguments: passed on to the strategy's ``train``.
         """
-        for index, lesson in enumerate(self.lessons(stream)):
-            strategy.train(lesson, **arguments)
-            after_experience(len(lesson) - 1 if self.whole_stream else index)
+        for index, train_input in enumerate(self.train_inputs(stream)):
+            strategy.train(train_input, **arguments)
+            after_experience(len(train_input) - 1 if self.whole_stream else index)
 
 
 def with_plugin(plugin: Callable[..., SupervisedPlugin]) -> Constructor:

@@ -10,8 +10,8 @@ from typing import Any
 from avalanche_dco.errors import SettingError
 from benchmarks.methods import METHODS
 from benchmarks.presets import PRESETS
-from benchmarks.runs.execution import Circumstances
-from benchmarks.runs.planning import Assignment, Wishes
+from benchmarks.runs.execution import RunOptions
+from benchmarks.runs.planning import Assignment, Request
 from benchmarks.runs.ray_runner import in_ray
 from benchmarks.runs.records import provenance
 from benchmarks.runs.runners import Runner, available_cores, in_processes, threads_per_job
@@ -137,11 +137,11 @@ def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def wishes(args: argparse.Namespace) -> Wishes:
+def request(args: argparse.Namespace) -> Request:
     """What is asked for."""
     data_root = None if args.data_root is None else args.data_root.expanduser().resolve()
     npz = None if args.npz is None else args.npz.expanduser().resolve()
-    return Wishes(
+    return Request(
         benchmark=args.benchmark,
         methods=list(dict.fromkeys(args.methods)),
         preset=args.preset,
@@ -153,15 +153,15 @@ def wishes(args: argparse.Namespace) -> Wishes:
     )
 
 
-def runner_and_circumstances(args: argparse.Namespace) -> tuple[Runner, Circumstances]:
+def runner_and_options(args: argparse.Namespace) -> tuple[Runner, RunOptions]:
     """Where runs are made."""
     if args.ray_address is not None and args.runner != "ray":
         raise SettingError("--ray-address goes with --runner ray.")
     jobs = args.jobs or available_cores()
     threads = threads_per_job(jobs)
-    circumstances = Circumstances(args.out.resolve(), threads, provenance(threads))
+    options = RunOptions(args.out.resolve(), threads, provenance(threads))
     runner = in_processes(jobs) if args.runner == "processes" else in_ray(jobs, args.ray_address)
-    return runner, circumstances
+    return runner, options
 
 
 def seed_number(text: str) -> int:

@@ -27,7 +27,7 @@ import argparse
 from pathlib import Path
 
 from avalanche_dco.errors import SettingError
-from benchmarks.commands.arguments import add_shared_arguments, seed_number, wishes
+from benchmarks.commands.arguments import add_shared_arguments, request, seed_number
 from benchmarks.commands.session import Session
 from benchmarks.commands.summary import means, table_of_means, wide_console
 from benchmarks.commands.sweep import CHOSEN, choose, read_choices, table_of_choices, write_choices
@@ -62,13 +62,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Tune, run, and report."""
-    plan = Plan(wishes(args))
+    plan = Plan(request(args))
     if args.chosen is not None:
         if args.tune:
             raise SettingError("--tune chooses settings, --chosen has them already; drop one.")
         plan = plan.with_chosen(read_choices(args.chosen, plan.benchmark))
     grids = _grids(plan, args.tune)
-    for method in plan.wishes.methods:
+    for method in plan.request.methods:
         if method not in grids:
             plan.job(method, args.seeds[0])  # complains now rather than after the tuning
     session = Session(args)
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         if not args.json:
             console.print(table_of_choices(choices))
     results = session.make(
-        [plan.job(method, seed) for seed in args.seeds for method in plan.wishes.methods]
+        [plan.job(method, seed) for seed in args.seeds for method in plan.request.methods]
     )
     report = _write_report(args.out, args.report or args.out / "report")
     if not args.json:
@@ -95,7 +95,7 @@ def _grids(plan: Plan, tune: bool) -> dict[str, Grid]:
     """What has to be chosen: with --tune all grids, else what is open and what --grid asks for."""
     grids = {
         method: plan.grid(method) if tune or plan.open_names(method) else plan.given_grid(method)
-        for method in plan.wishes.methods
+        for method in plan.request.methods
     }
     return {method: grid for method, grid in grids.items() if grid}
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.commands.summary import table_of_runs, wide_console
-from benchmarks.runs.execution import Circumstances
-from benchmarks.runs.planning import Plan, Wishes
-from benchmarks.runs.progress import ProgressView, follow
+from benchmarks.runs.execution import RunOptions
+from benchmarks.runs.planning import Plan, Request
+from benchmarks.runs.progress import ProgressView, run_jobs
 from benchmarks.runs.records import provenance
 from benchmarks.runs.runners import available_cores, in_processes, threads_per_job
 
@@ -21,13 +21,13 @@ METHODS = ("naive", "ewc", "dco")
 
 def main() -> None:
     """Run the demonstration."""
-    plans = [Plan(Wishes(benchmark, METHODS)) for benchmark in BENCHMARKS]
+    plans = [Plan(Request(benchmark, METHODS)) for benchmark in BENCHMARKS]
     jobs = [plan.job(method, seed=1) for plan in plans for method in METHODS]
     cores = available_cores()
     threads = threads_per_job(cores)
     with TemporaryDirectory() as folder:
-        circumstances = Circumstances(Path(folder), threads, provenance(threads))
-        results = follow(jobs, in_processes(cores), circumstances, ProgressView(), cores)
+        options = RunOptions(Path(folder), threads, provenance(threads))
+        results = run_jobs(jobs, in_processes(cores), options, ProgressView(), cores)
     console = wide_console()
     console.print(table_of_runs(results))
     average = {

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks.commands.arguments import add_shared_arguments, wishes
+from benchmarks.commands.arguments import add_shared_arguments, request
 from benchmarks.commands.session import Session
 from benchmarks.commands.summary import table_of_runs, wide_console
 from benchmarks.runs.planning import Plan
@@ -32,11 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run what was asked for."""
-    plan = Plan(wishes(args))
+    plan = Plan(request(args))
     jobs = [
         plan.job(method, seed, tried)
         for seed in args.seeds
-        for method in plan.wishes.methods
+        for method in plan.request.methods
         for tried in plan.combinations(plan.given_grid(method))
     ]
     session = Session(args)

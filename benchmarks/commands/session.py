@@ -8,9 +8,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.commands.arguments import runner_and_circumstances
+from benchmarks.commands.arguments import runner_and_options
 from benchmarks.runs.jobs import Job
-from benchmarks.runs.progress import JsonView, ProgressView, Result, follow, print_json
+from benchmarks.runs.progress import JsonView, ProgressView, Result, print_json, run_jobs
 from benchmarks.runs.runners import available_cores
 
 
@@ -23,7 +23,7 @@ class Session:
     def __init__(self, args: argparse.Namespace):
         self._json: bool = args.json
         self._at_a_time: int = args.jobs or available_cores()
-        self._runner, self._circumstances = runner_and_circumstances(args)
+        self._runner, self._options = runner_and_options(args)
         self._start = time.monotonic()
         self._runs = 0
         self._failures: list[Result] = []
@@ -36,7 +36,7 @@ class Session:
         """
         unique = list({job.folder_name: job for job in jobs}.values())
         view = JsonView() if self._json else ProgressView()
-        results = follow(unique, self._runner, self._circumstances, view, self._at_a_time)
+        results = run_jobs(unique, self._runner, self._options, view, self._at_a_time)
         self._runs += len(results)
         if failures_count:
             self._failures += [result for result in results if result.failure is not None]
@@ -49,7 +49,7 @@ class Session:
         :return: the exit status: 1 if a run failed.
         """
         for result in self._failures:
-            folder = self._circumstances.out / result.job.folder_name
+            folder = self._options.out / result.job.folder_name
             print(f"error: {result.job.title} ({folder}): {result.failure}", file=sys.stderr)
         if self._json:
             end = {

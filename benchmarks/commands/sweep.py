@@ -30,7 +30,7 @@ from rich import box
 from rich.table import Table
 
 from avalanche_dco.errors import DCOError, SettingError
-from benchmarks.commands.arguments import add_shared_arguments, wishes
+from benchmarks.commands.arguments import add_shared_arguments, request
 from benchmarks.commands.session import Session
 from benchmarks.commands.summary import wide_console
 from benchmarks.presets import Grid
@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Choose, and write down what was chosen."""
-    plan = Plan(wishes(args))
-    grids = {method: plan.grid(method) for method in plan.wishes.methods}
+    plan = Plan(request(args))
+    grids = {method: plan.grid(method) for method in plan.request.methods}
     if not any(grids.values()):
         raise SettingError(
             f"there is nothing to choose: {', '.join(grids)} has no grid; give --grid NAME=V1,V2."
@@ -137,7 +137,7 @@ def write_choices(path: Path, plan: Plan, seeds: Sequence[int], choices: Choices
     """
     content = {
         "benchmark": plan.benchmark,
-        "preset": plan.wishes.preset,
+        "preset": plan.request.preset,
         "split": "validation",
         "seeds": list(seeds),
         "methods": choices,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.report import circumstances, figures, tables
+from benchmarks.report import cost_tables, figures, tables
 from benchmarks.report.comparing import Comparison
 from benchmarks.report.document import Cell, Column, Picture, Section, Table
 from benchmarks.report.paper_numbers import SWEEPS, SWEEPS_SOURCE
@@ -106,8 +106,8 @@ def _part(number: int, comparison: Comparison) -> ComparisonPart:
         list(_sweep_parts(comparison, name)),
         [picture for picture in curves if picture],
         matrices,
-        circumstances.cost_table(comparison),
-        [circumstances.settings_table(comparison), circumstances.origin_table(comparison)],
+        cost_tables.cost_table(comparison),
+        [cost_tables.settings_table(comparison), cost_tables.origin_table(comparison)],
         list(dict.fromkeys(run.config["command"] for run in comparison.runs)),
     )
 

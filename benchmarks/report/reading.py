@@ -87,9 +87,9 @@ def _count(run: Run, found: Found) -> None:
     for key, metric in ERRORS.items():
         recorded = run.values(metric)["value"]
         if key in run.outcome and len(recorded):
-            told, last = run.outcome[key], 100 * recorded.iloc[-1]
-            if abs(told - last) > _TOLERANCE:
-                reason = f"the outcome says {key} {told:.4f}, the metrics {last:.4f}"
+            summed_up, last = run.outcome[key], 100 * recorded.iloc[-1]
+            if abs(summed_up - last) > _TOLERANCE:
+                reason = f"the outcome says {key} {summed_up:.4f}, the metrics {last:.4f}"
                 found.problems.append((run.name, f"not counted: {reason}"))
                 return
     found.runs.append(run)

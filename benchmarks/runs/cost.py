@@ -49,7 +49,7 @@ def gradient_evaluations() -> int:
 
 
 @contextmanager
-def told_of_gradients(listener: Callable[[], None]) -> Iterator[None]:
+def listening_to_gradients(listener: Callable[[], None]) -> Iterator[None]:
     """Have a function called after every batch that is counted.
 
     :param listener: the function.

@@ -25,7 +25,7 @@ _FIXED = ("python", "versions", "git_commit")  # what may not change while a run
 
 
 @dataclass(frozen=True)
-class Circumstances:
+class RunOptions:
     """How runs are made, without influence on their numbers but for rounding.
 
     :param out: where the folders of runs are.
@@ -73,24 +73,24 @@ class FolderCheckpoints:
 
 def execute(
     job: Job,
-    circumstances: Circumstances,
+    options: RunOptions,
     on_progress: OnProgress,
     on_wait: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Make a run, unless it is there already.
 
     :param job: what to run.
-    :param circumstances: where and how.
+    :param options: where and how.
     :param on_progress: called now and then with the experiences done and the number of all.
     :param on_wait: called if another process is making the same run.
     :return: what the run has shown.
     """
-    folder = circumstances.out / job.folder_name
+    folder = options.out / job.folder_name
     with exclusively(folder, on_wait):
         summary = read_outcome(folder)
         if summary is None:
             checkpoints = FolderCheckpoints(folder)
-            threads = _prepare(folder, job, circumstances, checkpoints)
+            threads = _prepare(folder, job, options, checkpoints)
             torch.set_num_threads(threads)
             outcome = learn(job, checkpoints, _now_and_then(on_progress))
             write_outcome(folder, outcome.summary, outcome.metrics)
@@ -100,15 +100,13 @@ def execute(
     return summary
 
 
-def _prepare(
-    folder: Path, job: Job, circumstances: Circumstances, checkpoints: FolderCheckpoints
-) -> int:
+def _prepare(folder: Path, job: Job, options: RunOptions, checkpoints: FolderCheckpoints) -> int:
     """Write the configuration, or find that of an interrupted run; return the run's threads.
 
     An interrupted run goes on with as many threads as it began with, because sums over more or
     fewer threads are rounded otherwise; and it begins anew if the source or a version has changed.
     """
-    config = job.config | dict(circumstances.made_by) | {"threads": str(circumstances.threads)}
+    config = job.config | dict(options.made_by) | {"threads": str(options.threads)}
     path = folder / "config.json"
     if path.exists() and (folder / "checkpoint.pt").exists():
         try:
@@ -122,7 +120,7 @@ def _prepare(
         warnings.warn(f"{folder.name} was interrupted and {reason}; it begins anew.", stacklevel=2)
     checkpoints.remove()
     write_config(folder, config)
-    return circumstances.threads
+    return options.threads
 
 
 def _now_and_then(on_progress: OnProgress) -> OnProgress:

@@ -58,7 +58,7 @@ class Job:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What a run's folder says about it, without the circumstances."""
+        """What a run's folder says about it, without the :class:`RunOptions`."""
         config = self.identity | {"preset": self.preset, "protocol": self.protocol}
         if self.data.npz is not None:
             name = self.data.npz.name

@@ -27,8 +27,8 @@ from benchmarks.runs.cost import (
     dco_gradients,
     gradient_evaluations,
     kept_bytes,
+    listening_to_gradients,
     peak_megabytes,
-    told_of_gradients,
 )
 from benchmarks.runs.jobs import Job
 from benchmarks.runs.training import Training
@@ -176,24 +176,24 @@ def learn(job: Job, checkpoints: Checkpoints, on_progress: OnProgress) -> Outcom
         plugins=[] if job.training.matched_to is None else [GradientBudget(expected)],
     )
     strategy, done = checkpoints.load(strategy)
-    lessons = method.lessons(stream.train_stream)
+    train_inputs = method.train_inputs(stream.train_stream)
 
     def report() -> None:
         share = (gradient_evaluations() - evaluations) / expected[min(done, len(expected) - 1)]
-        on_progress(done + min(share, 1.0), len(lessons))
+        on_progress(done + min(share, 1.0), len(train_inputs))
 
     evaluations = gradient_evaluations()
-    on_progress(done, len(lessons))
-    with told_of_gradients(report):
-        for lesson in lessons[done:]:
+    on_progress(done, len(train_inputs))
+    with listening_to_gradients(report):
+        for train_input in train_inputs[done:]:
             for group in strategy.optimizer.param_groups:
                 group["lr"] = job.training.lr_of(done)
             evaluations = gradient_evaluations()
-            strategy.train(lesson)
+            strategy.train(train_input)
             strategy.eval(stream.test_stream)
             done += 1
-            on_progress(done, len(lessons))
-            if done < len(lessons):
+            on_progress(done, len(train_inputs))
+            if done < len(train_inputs):
                 checkpoints.save(strategy)
     (logger,) = strategy.evaluator.loggers
     metrics = logger.to_frame()

@@ -32,7 +32,7 @@ class Assignment:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Request:
     """What a user asks for; see the command line's help.
 
     :param benchmark: name of the benchmark.
@@ -60,22 +60,22 @@ class Wishes:
 class Plan:
     """Makes jobs; everything is checked here, before the first of them runs.
 
-    :param wishes: what is asked for.
+    :param request: what is asked for.
     """
 
-    def __init__(self, wishes: Wishes):
-        self.wishes = wishes
-        self._preset = PRESETS[wishes.preset][wishes.benchmark]
+    def __init__(self, request: Request):
+        self.request = request
+        self._preset = PRESETS[request.preset][request.benchmark]
         self._check_names()
-        provide(wishes.benchmark, wishes.data)
-        self._hashes = data_hashes(wishes.benchmark, wishes.data)
-        self.benchmark = label(wishes.benchmark, wishes.data, self._hashes)
+        provide(request.benchmark, request.data)
+        self._hashes = data_hashes(request.benchmark, request.data)
+        self.benchmark = label(request.benchmark, request.data, self._hashes)
 
     def with_chosen(self, chosen: Mapping[str, Settings]) -> Plan:
         """The same with settings that were chosen."""
         plan = object.__new__(Plan)
         vars(plan).update(vars(self))
-        plan.wishes = replace(self.wishes, chosen={**(self.wishes.chosen or {}), **chosen})
+        plan.request = replace(self.request, chosen={**(self.request.chosen or {}), **chosen})
         return plan
 
     def job(
@@ -90,15 +90,15 @@ class Plan:
         """
         training, settings = self._resolved(method, tried or {})
         return Job(
-            protocol=self.wishes.benchmark,
+            protocol=self.request.benchmark,
             benchmark=self.benchmark,
             method=method,
             seed=seed,
-            preset=self.wishes.preset,
+            preset=self.request.preset,
             training=training,
             settings=settings,
             split=split,
-            data=self.wishes.data,
+            data=self.request.data,
             hashes=self._hashes,
         )
 
@@ -108,8 +108,8 @@ class Plan:
         What the command line sets to one value is not tried.
         """
         known = get_method(method)
-        set_to_one = self._given(method, self.wishes.settings) | self._given(
-            method, self.wishes.training
+        set_to_one = self._given(method, self.request.settings) | self._given(
+            method, self.request.training
         )
         own = self._preset.grids.get(method) or known.grid
         grid = {name: tuple(values) for name, values in own.items() if name not in set_to_one}
@@ -119,9 +119,9 @@ class Plan:
         """The values to try that the command line has for a method."""
         has = get_method(method).arguments.keys() | set(Training.names())
         return {
-            wish.name: tuple(wish.value)
-            for wish in self.wishes.grids
-            if wish.method == method or (wish.method is None and wish.name in has)
+            given.name: tuple(given.value)
+            for given in self.request.grids
+            if given.method == method or (given.method is None and given.name in has)
         }
 
     def combinations(self, grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
@@ -147,7 +147,7 @@ class Plan:
                 if value is None and isinstance(getattr(made, setting, None), int | float | str)
             }
         training = self._preset.training.changed(training_changes)
-        if self.wishes.match_compute and name not in DIRECTION_CONSTRAINED:
+        if self.request.match_compute and name not in DIRECTION_CONSTRAINED:
             training = replace(training, matched_to=self._counted_settings(training))
         return training, resolved
 
@@ -155,15 +155,17 @@ class Plan:
         """Values of training and method: the preset's, the chosen ones, the command line's."""
         return {
             **self._preset.methods.get(method, {}),
-            **(self.wishes.chosen or {}).get(method, {}),
-            **self._given(method, self.wishes.training),
-            **self._given(method, self.wishes.settings),
+            **(self.request.chosen or {}).get(method, {}),
+            **self._given(method, self.request.training),
+            **self._given(method, self.request.settings),
         }
 
-    def _given(self, method: str, wishes: Sequence[Assignment]) -> dict[str, Any]:
+    def _given(self, method: str, assignments: Sequence[Assignment]) -> dict[str, Any]:
         """What the command line has for a method; its own values go before those for all."""
-        for_all = {wish.name: wish.value for wish in wishes if wish.method is None}
-        return for_all | {wish.name: wish.value for wish in wishes if wish.method == method}
+        for_all = {given.name: given.value for given in assignments if given.method is None}
+        return for_all | {
+            given.name: given.value for given in assignments if given.method == method
+        }
 
     def _counted_settings(self, training: Training) -> dict[str, int]:
         """What DCO's gradient evaluations depend on; of its training, what is not the baseline's.
@@ -187,56 +189,56 @@ class Plan:
         }
 
     def _check_names(self) -> None:
-        for option, wishes in (
-            ("--set", self.wishes.settings),
-            ("--training", self.wishes.training),
-            ("--grid", self.wishes.grids),
+        for option, assignments in (
+            ("--set", self.request.settings),
+            ("--training", self.request.training),
+            ("--grid", self.request.grids),
         ):
-            for wish in wishes:
-                if wish.method is not None and wish.method not in self.wishes.methods:
+            for given in assignments:
+                if given.method is not None and given.method not in self.request.methods:
                     raise SettingError(
-                        f"{option} {wish.method}.{wish.name}: {wish.method} is not among --methods "
-                        f"{' '.join(self.wishes.methods)}."
+                        f"{option} {given.method}.{given.name}: {given.method} is not among "
+                        f"--methods {' '.join(self.request.methods)}."
                     )
-        for wish in self.wishes.training:
-            self._preset.training.changed({wish.name: wish.value})
-        for wish in self.wishes.settings:
-            if wish.name in Training.names():
+        for given in self.request.training:
+            self._preset.training.changed({given.name: given.value})
+        for given in self.request.settings:
+            if given.name in Training.names():
                 raise SettingError(
-                    f"--set {wish.name}={wish.value}: that is a setting of the training; write "
-                    f"--training {wish.name}={wish.value}."
+                    f"--set {given.name}={given.value}: that is a setting of the training; write "
+                    f"--training {given.name}={given.value}."
                 )
-        for method in self.wishes.methods:
+        for method in self.request.methods:
             self._refuse_twice(method)
-        for wish in self.wishes.grids:
-            self._check_grid(wish, [wish.method] if wish.method else list(self.wishes.methods))
+        for given in self.request.grids:
+            self._check_grid(given, [given.method] if given.method else list(self.request.methods))
 
     def _refuse_twice(self, method: str) -> None:
-        for option, wishes in (
-            ("--set", self.wishes.settings),
-            ("--training", self.wishes.training),
+        for option, assignments in (
+            ("--set", self.request.settings),
+            ("--training", self.request.training),
         ):
-            twice = self.given_grid(method).keys() & self._given(method, wishes).keys()
+            twice = self.given_grid(method).keys() & self._given(method, assignments).keys()
             if twice:
                 raise SettingError(
                     f"{method}: {', '.join(sorted(twice))} is given by --grid and by {option}; "
                     "write one of them."
                 )
 
-    def _check_grid(self, wish: Assignment, methods: Sequence[str]) -> None:
+    def _check_grid(self, given: Assignment, methods: Sequence[str]) -> None:
         counted = (*COUNTED_SETTINGS, *COUNTED_TRAINING)
-        if self.wishes.match_compute and wish.method in (None, "dco") and wish.name in counted:
+        if self.request.match_compute and given.method in (None, "dco") and given.name in counted:
             raise SettingError(
-                f"--grid {wish.name} with --match-compute: baselines get the gradient evaluations "
-                f"of one DCO, and these depend on {wish.name}. Give DCO one value, with --set or "
+                f"--grid {given.name} with --match-compute: baselines get the gradient evaluations "
+                f"of one DCO, and these depend on {given.name}. Give DCO one value, with --set or "
                 "--training; a grid for one baseline is written METHOD.NAME=V1,V2."
             )
         having = [get_method(name) for name in methods]
-        if wish.name in Training.names() or any(_has(method, wish.name) for method in having):
+        if given.name in Training.names() or any(_has(method, given.name) for method in having):
             return
         known = sorted({*Training.names(), *(n for method in having for n in method.arguments)})
         raise SettingError(
-            f"--grid {wish.name}: none of {', '.join(methods)} has such a setting; there are "
+            f"--grid {given.name}: none of {', '.join(methods)} has such a setting; there are "
             f"{known}."
         )
 

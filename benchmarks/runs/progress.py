@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from benchmarks.runs.execution import Circumstances
+from benchmarks.runs.execution import RunOptions
 from benchmarks.runs.jobs import Job
 from benchmarks.runs.runners import Event, Runner
 
@@ -46,14 +46,14 @@ class View(Protocol):
         """All are done."""
 
 
-def follow(
-    jobs: Sequence[Job], runner: Runner, circumstances: Circumstances, view: View, at_a_time: int
+def run_jobs(
+    jobs: Sequence[Job], runner: Runner, options: RunOptions, view: View, at_a_time: int
 ) -> list[Result]:
     """Make runs and show how they get on.
 
     :param jobs: the runs.
     :param runner: makes them.
-    :param circumstances: where and how.
+    :param options: where and how.
     :param view: shows them.
     :param at_a_time: how many run at a time.
     :return: what became of each, in their order; a failed one does not keep others from running.
@@ -61,7 +61,7 @@ def follow(
     results: dict[int, Result] = {}
     view.begin(jobs, at_a_time)
     try:
-        for event in runner(jobs, circumstances):
+        for event in runner(jobs, options):
             job = jobs[event.job]
             view.event(job, event)
             if event.kind == "done":

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from avalanche_dco.errors import SettingError
-from benchmarks.runs.execution import Circumstances
+from benchmarks.runs.execution import RunOptions
 from benchmarks.runs.jobs import Job
 from benchmarks.runs.records import read_files, read_outcome, write_files
-from benchmarks.runs.runners import Event, Runner, told
+from benchmarks.runs.runners import Event, Runner, report_run
 
 _POLL = 0.2  # seconds
 _REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -29,7 +29,7 @@ def in_ray(count: int, address: str | None) -> Runner:
     if find_spec("ray") is None:
         raise SettingError("--runner ray needs Ray; run: pip install 'avalanche_dco[ray]'")
 
-    def run(jobs: Sequence[Job], circumstances: Circumstances) -> Iterator[Event]:
+    def run(jobs: Sequence[Job], options: RunOptions) -> Iterator[Event]:
         import ray  # noqa: PLC0415 (an extra)
         from ray.util.queue import Queue  # noqa: PLC0415
 
@@ -37,7 +37,7 @@ def in_ray(count: int, address: str | None) -> Runner:
         if started_here:
             ray.init(
                 address=address,
-                num_cpus=None if address else count * circumstances.threads,
+                num_cpus=None if address else count * options.threads,
                 include_dashboard=False if address is None else None,
                 log_to_driver=False,
                 logging_level="ERROR",
@@ -50,16 +50,15 @@ def in_ray(count: int, address: str | None) -> Runner:
             )
         try:
             queue = Queue(actor_options={"num_cpus": 0})
-            work = ray.remote(num_cpus=circumstances.threads, max_calls=1, max_retries=0)(_work)
+            work = ray.remote(num_cpus=options.threads, max_calls=1, max_retries=0)(_work)
             running = {
-                work.remote(number, job, circumstances, queue): number
-                for number, job in enumerate(jobs)
+                work.remote(number, job, options, queue): number for number, job in enumerate(jobs)
             }
             while running:
                 ready, _ = ray.wait(list(running), timeout=_POLL)
-                yield from _told_so_far(queue)
+                yield from _queued_events(queue)
                 for task in ready:
-                    yield _ended(ray, task, running.pop(task), jobs, circumstances)
+                    yield _ended(ray, task, running.pop(task), jobs, options)
         finally:
             if started_here:
                 ray.shutdown()
@@ -67,35 +66,33 @@ def in_ray(count: int, address: str | None) -> Runner:
     return run
 
 
-def _work(number: int, job: Job, circumstances: Circumstances, queue: Any) -> Any:
+def _work(number: int, job: Job, options: RunOptions, queue: Any) -> Any:
     """What a task does; it returns the last event and the files of the run."""
     last: tuple[str, Any] = ("failed", "the run has not said anything")
     queue.put((number, "started", None))
 
-    def tell(kind: str, content: Any) -> None:
+    def report(kind: str, content: Any) -> None:
         nonlocal last
         last = (kind, content)
         if kind not in ("done", "failed"):
             queue.put((number, kind, content))
 
-    told(job, circumstances, tell)
+    report_run(job, options, report)
     done = last[0] == "done"
-    return last, read_files(circumstances.out / job.folder_name) if done else {}
+    return last, read_files(options.out / job.folder_name) if done else {}
 
 
-def _told_so_far(queue: Any) -> Iterator[Event]:
+def _queued_events(queue: Any) -> Iterator[Event]:
     for number, kind, content in queue.get_nowait_batch(queue.qsize()):
         yield Event(number, kind, content)
 
 
-def _ended(
-    ray: Any, task: Any, number: int, jobs: Sequence[Job], circumstances: Circumstances
-) -> Event:
+def _ended(ray: Any, task: Any, number: int, jobs: Sequence[Job], options: RunOptions) -> Event:
     try:
         (kind, content), files = ray.get(task)
     except ray.exceptions.RayError as error:
         return Event(number, "failed", f"the task has been lost: {error}")
-    folder = circumstances.out / jobs[number].folder_name
+    folder = options.out / jobs[number].folder_name
     if kind == "done" and read_outcome(folder) is None:
         write_files(folder, files)
     return Event(number, kind, content)

@@ -16,7 +16,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Literal
 
 from avalanche_dco.errors import DCOError
-from benchmarks.runs.execution import Circumstances, execute
+from benchmarks.runs.execution import RunOptions, execute
 from benchmarks.runs.jobs import Job
 
 
@@ -35,8 +35,8 @@ class Event:
     content: Any = None
 
 
-Runner = Callable[[Sequence[Job], Circumstances], Iterator[Event]]
-Tell = Callable[[str, Any], None]
+Runner = Callable[[Sequence[Job], RunOptions], Iterator[Event]]
+Report = Callable[[str, Any], None]
 
 
 def available_cores() -> int:
@@ -57,30 +57,30 @@ def threads_per_job(jobs: int, cores: int | None = None) -> int:
     return min(share, int(limit)) if limit.isdigit() and int(limit) > 0 else share
 
 
-def told(job: Job, circumstances: Circumstances, tell: Tell) -> None:
-    """Make a run and tell all about it; an error is told, not raised.
+def report_run(job: Job, options: RunOptions, report: Report) -> None:
+    """Make a run and report its events; an error is an event, not raised.
 
     :param job: the run.
-    :param circumstances: where and how.
-    :param tell: called with the kind and content of an :class:`Event`.
+    :param options: where and how.
+    :param report: called with the kind and content of an :class:`Event`.
     """
     with warnings.catch_warnings():
         # Avalanche's notices about its older interfaces say nothing about a run.
         warnings.filterwarnings("ignore", module="avalanche")
-        warnings.showwarning = lambda message, *_, **__: tell("note", str(message))
+        warnings.showwarning = lambda message, *_, **__: report("note", str(message))
         try:
             shown = execute(
                 job,
-                circumstances,
-                lambda done, total: tell("progress", (done, total)),
-                lambda: tell("note", "another process is making this run; waiting for it"),
+                options,
+                lambda done, total: report("progress", (done, total)),
+                lambda: report("note", "another process is making this run; waiting for it"),
             )
         except DCOError as error:
-            tell("failed", f"{type(error).__name__}: {error}")
+            report("failed", f"{type(error).__name__}: {error}")
         except Exception:
-            tell("failed", traceback.format_exc())
+            report("failed", traceback.format_exc())
         else:
-            tell("done", shown)
+            report("done", shown)
 
 
 def in_processes(count: int) -> Runner:
@@ -91,7 +91,7 @@ def in_processes(count: int) -> Runner:
     :param count: how many at a time.
     """
 
-    def run(jobs: Sequence[Job], circumstances: Circumstances) -> Iterator[Event]:
+    def run(jobs: Sequence[Job], options: RunOptions) -> Iterator[Event]:
         context = _context()
         waiting = list(enumerate(jobs))
         running: dict[Connection, tuple[int, BaseProcess]] = {}
@@ -101,7 +101,7 @@ def in_processes(count: int) -> Runner:
                     number, job = waiting.pop(0)
                     receiver, sender = context.Pipe(duplex=False)
                     process = context.Process(  # type: ignore[attr-defined]
-                        target=_work, args=(job, circumstances, sender), daemon=True
+                        target=_work, args=(job, options, sender), daemon=True
                     )
                     process.start()
                     sender.close()
@@ -145,12 +145,12 @@ def _next_event(receiver: Connection, number: int, process: BaseProcess) -> Even
         )
 
 
-def _work(job: Job, circumstances: Circumstances, sender: Connection) -> None:
+def _work(job: Job, options: RunOptions, sender: Connection) -> None:
     """What a process does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides
     os.dup2(2, 1)  # what a library prints is not a result
     _end_with_main_process()
-    told(job, circumstances, lambda kind, content: sender.send((kind, content)))
+    report_run(job, options, lambda kind, content: sender.send((kind, content)))
 
 
 def _end_with_main_process() -> None:

@@ -26,7 +26,7 @@ from benchmarks.methods import METHODS
 from benchmarks.presets import PRESETS
 from benchmarks.runs.jobs import Job
 from benchmarks.runs.learning import learn
-from benchmarks.runs.planning import Plan, Wishes
+from benchmarks.runs.planning import Plan, Request
 from benchmarks.streams import data_path
 from benchmarks.streams.catalogue import TASKS, Data
 from benchmarks.studies.timing import add_out_argument, show
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print."""
-    plan = Plan(Wishes(args.benchmark, args.methods, args.preset, Data(args.data_root)))
+    plan = Plan(Request(args.benchmark, args.methods, args.preset, Data(args.data_root)))
     jobs = [plan.job(method, seed=1) for method in args.methods]
     figures: dict[str, Any] = {"benchmark": args.benchmark, "preset": args.preset}
     figures["methods"] = {job.method: share_of(job) for job in jobs}

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.methods import get_method
 from benchmarks.presets import PRESETS
-from benchmarks.runs.planning import Plan, Wishes
+from benchmarks.runs.planning import Plan, Request
 from benchmarks.runs.training import Training, divided
 
 PAPER = PRESETS["paper"]
@@ -65,7 +65,7 @@ def test_every_value_of_every_grid_and_preset_is_accepted(monkeypatch, preset, b
     monkeypatch.setattr("benchmarks.runs.planning.data_hashes", lambda *_: {})
     methods = ["naive", "ewc", "si", "rwalk", "gpm", "mas", "lwf", "a-gem", "joint", "dco",
                "dco-comp"]  # fmt: skip
-    plan = Plan(Wishes(benchmark, methods, preset=preset))
+    plan = Plan(Request(benchmark, methods, preset=preset))
     for method in methods:
         for tried in plan.combinations(plan.grid(method)):
             assert plan.job(method, 1, tried).settings is not None

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.commands import arguments
-from benchmarks.runs.execution import Circumstances
+from benchmarks.runs.execution import RunOptions
 from benchmarks.runs.jobs import Job
-from benchmarks.runs.planning import Assignment, Plan, Wishes
+from benchmarks.runs.planning import Assignment, Plan, Request
 from benchmarks.runs.records import provenance
-from benchmarks.runs.runners import Event, Runner, told
+from benchmarks.runs.runners import Event, Runner, report_run
 
 TINY = {"k": 4, "gradients_per_update": 2, "autoencoder_updates": 2, "push_epochs": 1}
 
@@ -25,35 +25,35 @@ def tiny_flags(*methods: str) -> list[str]:
     ]
 
 
-def quick_job(method: str = "naive", seed: int = 1, *, epochs: int = 1, **wishes: object) -> Job:
+def quick_job(method: str = "naive", seed: int = 1, *, epochs: int = 1, **request: object) -> Job:
     """One short run on Split Digits."""
     tiny = [Assignment(None, name, value) for name, value in TINY.items()]
-    settings = wishes.pop("settings", tiny if method.startswith("dco") else [])
-    split = wishes.pop("split", "test")
+    settings = request.pop("settings", tiny if method.startswith("dco") else [])
+    split = request.pop("split", "test")
     plan = Plan(
-        Wishes(
+        Request(
             "split-digits",
             [method],
             training=[Assignment(None, "epochs", epochs)],
             settings=settings,  # type: ignore[arg-type]
-            **wishes,  # type: ignore[arg-type]
+            **request,  # type: ignore[arg-type]
         )
     )
     return plan.job(method, seed, split=split)  # type: ignore[arg-type]
 
 
-def circumstances(out: Path) -> Circumstances:
-    return Circumstances(out, 1, provenance(1))
+def run_options(out: Path) -> RunOptions:
+    return RunOptions(out, 1, provenance(1))
 
 
 def in_this_process(count: int) -> Runner:
     """What ``in_processes`` does, without the seconds it takes to start processes."""
 
-    def run(jobs: Sequence[Job], where: Circumstances) -> Iterator[Event]:
+    def run(jobs: Sequence[Job], where: RunOptions) -> Iterator[Event]:
         for number, job in enumerate(jobs):
             yield Event(number, "started")
             events: list[Event] = []
-            told(
+            report_run(
                 job,
                 where,
                 lambda kind, content, n=number, to=events: to.append(Event(n, kind, content)),

@@ -12,7 +12,7 @@ from benchmarks.commands.summary import means
 from benchmarks.presets import PRESETS, Preset
 from benchmarks.runs.execution import execute
 from benchmarks.runs.jobs import Job
-from benchmarks.runs.planning import Assignment, Plan, Wishes
+from benchmarks.runs.planning import Assignment, Plan, Request
 from benchmarks.runs.progress import Result, Times
 from benchmarks.runs.runners import Event
 from benchmarks.runs.training import Training
@@ -116,24 +116,24 @@ def test_tune_and_chosen_exclude_each_other(tmp_path, capsys):
 
 
 def test_the_command_line_goes_before_the_chosen_and_these_before_the_preset():
-    wishes = Wishes(
+    request = Request(
         "split-mnist", ["dco", "gpm"], chosen={"dco": {"k": 7, "theta": 3.0, "lr": 0.5}}
     )
     plan = object.__new__(Plan)
-    plan.wishes, plan._preset = wishes, PRESETS["paper"]["split-mnist"]
+    plan.request, plan._preset = request, PRESETS["paper"]["split-mnist"]
     plan._hashes, plan.benchmark = {}, "split-mnist"
     job = plan.job("dco", 1)
     assert (job.settings["k"], job.settings["theta"], job.training.lr) == (7, 3.0, 0.5)
     assert job.settings["dco_lambda"] == 100.0
-    plan.wishes = Wishes(
-        "split-mnist", ["dco"], chosen=wishes.chosen, settings=[Assignment("dco", "k", 9)]
+    plan.request = Request(
+        "split-mnist", ["dco"], chosen=request.chosen, settings=[Assignment("dco", "k", 9)]
     )
     assert plan.job("dco", 1).settings["k"] == 9
 
 
 def test_a_grid_makes_every_combination_for_the_methods_that_have_it():
     grids = [Assignment(None, "lr", [0.1, 0.2]), Assignment(None, "ewc_lambda", [1, 10, 100])]
-    plan = Plan(Wishes("split-digits", ["ewc", "naive"], grids=grids))
+    plan = Plan(Request("split-digits", ["ewc", "naive"], grids=grids))
     assert len(plan.combinations(plan.given_grid("ewc"))) == 6
     assert plan.combinations(plan.given_grid("naive")) == [{"lr": 0.1}, {"lr": 0.2}]
 
@@ -141,11 +141,11 @@ def test_a_grid_makes_every_combination_for_the_methods_that_have_it():
 def test_grids_are_the_benchmark_s_before_the_method_s_own():
     plan = object.__new__(Plan)
     plan._preset = PRESETS["paper"]["split-mnist"]
-    plan.wishes = Wishes("split-mnist", ["si", "mas"])
+    plan.request = Request("split-mnist", ["si", "mas"])
     assert plan.grid("si") == {"si_lambda": (1e3, 1e4, 1e5, 1e6)}
     assert plan.grid("mas") == {"lambda_reg": (0.001, 0.01, 0.1, 1)}
     assert plan.open_names("si") == ["si_lambda"]
-    plan.wishes = Wishes("split-mnist", ["si"], settings=[Assignment(None, "si_lambda", 3)])
+    plan.request = Request("split-mnist", ["si"], settings=[Assignment(None, "si_lambda", 3)])
     assert plan.grid("si") == {}
     assert plan.open_names("si") == []
 
@@ -158,7 +158,7 @@ def test_grids_are_the_benchmark_s_before_the_method_s_own():
     ],
 )
 def test_the_digits_need_no_tuning(benchmark, methods):
-    plan = Plan(Wishes(benchmark, methods))
+    plan = Plan(Request(benchmark, methods))
     assert [plan.open_names(method) for method in methods] == [[]] * len(methods)
 
 
@@ -203,7 +203,7 @@ def test_validation_runs_are_not_evaluated_on_test_data(tmp_path, monkeypatch):
     """The test data are replaced by something on which every prediction is wrong."""
     from benchmarks.streams.catalogue import TASKS  # noqa: PLC0415
     from benchmarks.streams.tensors import tensor_benchmark, tensor_dataset  # noqa: PLC0415
-    from tests.support.benchmark_runs import circumstances  # noqa: PLC0415
+    from tests.support.benchmark_runs import run_options  # noqa: PLC0415
 
     def poisoned(seed, data):
         stream = task.build(seed, data)
@@ -218,12 +218,12 @@ def test_validation_runs_are_not_evaluated_on_test_data(tmp_path, monkeypatch):
 
     task = TASKS["split-digits"]
     job = quick_job("naive", epochs=3, split="validation")
-    clean = execute(job, circumstances(tmp_path / "clean"), lambda *_: None)
+    clean = execute(job, run_options(tmp_path / "clean"), lambda *_: None)
     monkeypatch.setitem(TASKS, "split-digits", replace(task, build=poisoned))
-    again = execute(job, circumstances(tmp_path / "poisoned"), lambda *_: None)
+    again = execute(job, run_options(tmp_path / "poisoned"), lambda *_: None)
     assert again["average"] == clean["average"]
     tested = quick_job("naive", epochs=3)
-    wrong = execute(tested, circumstances(tmp_path / "poisoned"), lambda *_: None)
+    wrong = execute(tested, run_options(tmp_path / "poisoned"), lambda *_: None)
     assert wrong["fwi"] > 50 > clean["fwi"]
 
 

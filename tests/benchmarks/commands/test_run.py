@@ -10,7 +10,7 @@ from benchmarks.__main__ import main
 from benchmarks.commands import demo
 from benchmarks.presets import PRESETS, Preset
 from benchmarks.report.settings import difference_words
-from benchmarks.runs.planning import Assignment, Plan, Wishes
+from benchmarks.runs.planning import Assignment, Plan, Request
 from benchmarks.runs.training import Training
 from benchmarks.streams.catalogue import TASKS
 from tests.support.benchmark_runs import TINY, _in_this_process, in_this_process, tiny_flags  # noqa: F401
@@ -110,7 +110,7 @@ def test_a_wrong_number_of_experiences_is_refused(tmp_path, capsys, count, messa
 
 
 def test_a_default_that_follows_from_another_setting_is_stored_as_it_is():
-    plan = Plan(Wishes("split-digits", ["dco-comp"], settings=[Assignment(None, "k", 80)]))
+    plan = Plan(Request("split-digits", ["dco-comp"], settings=[Assignment(None, "k", 80)]))
     assert plan.job("dco-comp", 1).settings["new_task_k"] == 20
     assert plan.job("dco-comp", 1).settings["max_bytes"] is None
 

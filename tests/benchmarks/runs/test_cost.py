@@ -8,8 +8,8 @@ from avalanche_dco.errors import SettingError
 from benchmarks.methods import METHODS
 from benchmarks.runs.cost import COUNTED_SETTINGS, count_gradients, gradient_evaluations
 from benchmarks.runs.execution import execute
-from benchmarks.runs.planning import Assignment, Plan, Wishes
-from tests.support.benchmark_runs import TINY, circumstances, quick_job
+from benchmarks.runs.planning import Assignment, Plan, Request
+from tests.support.benchmark_runs import TINY, quick_job, run_options
 from tests.support.run_folders import matrix_of
 
 WEIGHTS = 64 * 100 + 2 * 100 * 100 + 100 * 10
@@ -28,11 +28,11 @@ SETTINGS = {
 }
 
 
-def shown(tmp_path, method, **wishes):
+def shown(tmp_path, method, **request):
     settings = [Assignment(None, name, value) for name, value in SETTINGS.get(method, {}).items()]
     if method in SETTINGS:
-        wishes["settings"] = settings
-    return execute(quick_job(method, **wishes), circumstances(tmp_path), lambda done, total: None)
+        request["settings"] = settings
+    return execute(quick_job(method, **request), run_options(tmp_path), lambda done, total: None)
 
 
 @pytest.mark.parametrize(
@@ -79,13 +79,13 @@ def test_the_budget_is_of_dco_s_own_epochs_and_batches(tmp_path):
     trained = [Assignment("dco", "epochs", 2), Assignment("naive", "batch_size", 64)]
     tiny = [Assignment("dco", name, value) for name, value in TINY.items()]
     plan = Plan(
-        Wishes(
+        Request(
             "split-digits", ["naive", "dco"], training=[Assignment(None, "epochs", 1), *trained],
             settings=tiny, match_compute=True,
         )
     )  # fmt: skip
     dco, naive = (
-        execute(plan.job(method, 1), circumstances(tmp_path), lambda *_: None)
+        execute(plan.job(method, 1), run_options(tmp_path), lambda *_: None)
         for method in ("dco", "naive")
     )
     per_experience = [2 * BATCHES + BATCHES + 2 * 2] * 5
@@ -103,9 +103,9 @@ def test_epochs_in_common_are_not_stored_twice():
 @pytest.mark.parametrize("method", [None, "dco"])
 def test_several_budgets_cannot_be_matched(name, method):
     grids = [Assignment(method, name, [1, 2])]
-    wishes = Wishes("split-digits", ["naive", "dco"], grids=grids, match_compute=True)
+    request = Request("split-digits", ["naive", "dco"], grids=grids, match_compute=True)
     with pytest.raises(SettingError, match=f"--grid {name} with --match-compute"):
-        Plan(wishes)
+        Plan(request)
 
 
 def test_compute_that_is_not_known_in_advance_cannot_be_matched():
@@ -134,9 +134,9 @@ def test_every_method_says_what_it_keeps():
 def test_the_learning_rate_of_later_experiences_is_the_training_s(tmp_path):
     """With next to none from the second experience on, nothing is learned or forgotten any more."""
     training = {"epochs": 3, "lr": 0.01, "later_lr_factor": 1e-9}
-    wishes = [Assignment(None, name, value) for name, value in training.items()]
-    job = Plan(Wishes("split-digits", ["naive"], training=wishes)).job("naive", 1)
-    execute(job, circumstances(tmp_path), lambda *_: None)
+    request = [Assignment(None, name, value) for name, value in training.items()]
+    job = Plan(Request("split-digits", ["naive"], training=request)).job("naive", 1)
+    execute(job, run_options(tmp_path), lambda *_: None)
     matrix = matrix_of(tmp_path / job.folder_name).tolist()
     assert matrix[0][0] < 5
     assert matrix == [matrix[0]] * 5

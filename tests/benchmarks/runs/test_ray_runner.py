@@ -9,7 +9,7 @@ pytest.importorskip("ray", reason="an extra: pip install 'avalanche_dco[ray]'")
 
 from benchmarks.__main__ import main
 from benchmarks.runs.execution import execute
-from tests.support.benchmark_runs import circumstances, quick_job, tiny_flags
+from tests.support.benchmark_runs import quick_job, run_options, tiny_flags
 from tests.support.run_folders import matrix_of
 
 METHODS = ["naive", "ewc", "dco"]
@@ -30,7 +30,7 @@ def test_ray_gives_the_same_numbers_and_loses_no_run(tmp_path, capsys, monkeypat
     assert (end["runs"], end["failed"]) == (3, 1)
     for method in ("naive", "dco"):
         job = quick_job(method)
-        execute(job, circumstances(tmp_path / "here"), lambda *_: None)
+        execute(job, run_options(tmp_path / "here"), lambda *_: None)
         by_ray, here = (tmp_path / place / job.folder_name for place in ("ray", "here"))
         np.testing.assert_array_equal(matrix_of(by_ray), matrix_of(here))
         assert json.loads((by_ray / "config.json").read_text())["threads"] == "1"

@@ -14,7 +14,7 @@ from benchmarks.runs.jobs import Job
 from benchmarks.runs.planning import Assignment
 from benchmarks.runs.records import FILES, read_files, read_outcome, write_atomically, write_files
 from benchmarks.runs.training import Training
-from tests.support.benchmark_runs import circumstances, quick_job
+from tests.support.benchmark_runs import quick_job, run_options
 from tests.support.run_folders import matrix_of
 
 JOB = Job("b", "b", "dco", 1, "paper", Training(1, 32, 0.1, 0.0), {"k": 5, "theta": 2})
@@ -51,7 +51,7 @@ def test_nothing_else_changes_it():
 def finished(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs")
     job = quick_job("ewc", settings=[Assignment(None, "ewc_lambda", 1)])
-    shown = execute(job, circumstances(out), lambda done, total: None)
+    shown = execute(job, run_options(out), lambda done, total: None)
     return job, out / job.folder_name, shown
 
 
@@ -94,7 +94,7 @@ def test_a_damaged_run_is_made_again_with_the_same_numbers(finished, tmp_path):
     errors = (copy / "metrics.csv").read_text()
     (copy / "metrics.csv").write_text(errors.replace("ErrorMatrix", "ErrorMatrices"))
     with pytest.warns(UserWarning, match="made again"):
-        again = execute(job, circumstances(tmp_path), lambda done, total: None)
+        again = execute(job, run_options(tmp_path), lambda done, total: None)
     np.testing.assert_array_equal(matrix_of(copy), matrix_of(folder))
     assert again["average"] == shown["average"]
 

@@ -19,7 +19,7 @@ from benchmarks.runs.locking import exclusively
 from benchmarks.runs.planning import Assignment
 from benchmarks.runs.records import read_outcome
 from benchmarks.runs.runners import Event, in_processes, threads_per_job
-from tests.support.benchmark_runs import circumstances, quick_job, tiny_flags
+from tests.support.benchmark_runs import quick_job, run_options, tiny_flags
 from tests.support.run_folders import matrix_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
@@ -58,7 +58,7 @@ def test_a_killed_comparison_ends_with_the_numbers_of_an_undisturbed_one(
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["event"] for line in lines] == ["done"] * 3 + ["end"]
     for method in METHODS:
-        execute(quick_job(method, epochs=2), circumstances(undisturbed), lambda *_: None)
+        execute(quick_job(method, epochs=2), run_options(undisturbed), lambda *_: None)
     assert errors(killed) == errors(undisturbed)
     assert all(path.stat().st_mtime_ns == then for path, then in finished.items())
     left = {path.name for folder in killed.glob("split-*") for path in folder.iterdir()}
@@ -79,7 +79,7 @@ class InterruptionError(Exception):
 
 @pytest.mark.parametrize("method", ["ewc", "dco-comp"])
 def test_an_interrupted_run_goes_on_from_its_last_experience(tmp_path, monkeypatch, method):
-    whole, parts = circumstances(tmp_path / "whole"), circumstances(tmp_path / "parts")
+    whole, parts = run_options(tmp_path / "whole"), run_options(tmp_path / "parts")
     job = quick_job(method)
     shown = execute(job, whole, lambda *_: None)
     trained: list[float] = []
@@ -104,7 +104,7 @@ def test_an_interrupted_run_goes_on_from_its_last_experience(tmp_path, monkeypat
 
 @pytest.mark.parametrize("damage", ["checkpoint", "cut config", "no config", "commit"])
 def test_a_state_that_cannot_be_trusted_is_not_used(tmp_path, monkeypatch, damage):
-    job, where = quick_job("naive"), circumstances(tmp_path)
+    job, where = quick_job("naive"), run_options(tmp_path)
     folder = tmp_path / job.folder_name
 
     def interrupt(done: float, total: int) -> None:
@@ -133,11 +133,11 @@ def test_a_state_that_cannot_be_trusted_is_not_used(tmp_path, monkeypatch, damag
 
 
 def test_a_resumed_run_keeps_its_number_of_threads(tmp_path, monkeypatch):
-    job, where = quick_job("naive"), circumstances(tmp_path)
+    job, where = quick_job("naive"), run_options(tmp_path)
     checkpoints = FolderCheckpoints(tmp_path / job.folder_name)
     assert execution._prepare(tmp_path / job.folder_name, job, where, checkpoints) == 1
     (tmp_path / job.folder_name / "checkpoint.pt").touch()
-    more = execution.Circumstances(tmp_path, 2, where.made_by)
+    more = execution.RunOptions(tmp_path, 2, where.made_by)
     assert execution._prepare(tmp_path / job.folder_name, job, more, checkpoints) == 1
 
 
@@ -150,7 +150,7 @@ def _hold(folder, held, release):
 def test_a_second_process_waits_for_the_first_and_takes_its_result(tmp_path):
     context = multiprocessing.get_context("fork")
     held, release = context.Event(), context.Event()
-    job, where = quick_job("naive"), circumstances(tmp_path)
+    job, where = quick_job("naive"), run_options(tmp_path)
     first = context.Process(target=_hold, args=(tmp_path / job.folder_name, held, release))
     first.start()
     held.wait()
@@ -185,7 +185,7 @@ def test_a_process_that_dies_takes_no_other_run_with_it(tmp_path):
     killed = quick_job("naive", epochs=100_000)
     fine = quick_job("naive")
     events: list[Event] = []
-    for event in in_processes(2)([diverges, killed, fine], circumstances(tmp_path)):
+    for event in in_processes(2)([diverges, killed, fine], run_options(tmp_path)):
         events.append(event)
         if event.kind == "progress" and event.job == 1:
             os.kill(_holder(tmp_path / killed.folder_name / ".lock"), signal.SIGKILL)

@@ -14,7 +14,7 @@ from torchvision.datasets import CIFAR10
 from avalanche_dco.errors import SettingError
 from benchmarks.commands.sweep import read_choices, write_choices
 from benchmarks.runs.execution import execute
-from benchmarks.runs.planning import Assignment, Plan, Wishes
+from benchmarks.runs.planning import Assignment, Plan, Request
 from benchmarks.streams.catalogue import (
     TASKS,
     Data,
@@ -27,7 +27,7 @@ from benchmarks.streams.catalogue import (
 from benchmarks.streams.cifar import NPZ_NAMES, split_arrays
 from benchmarks.streams.digits import permuted_digits, split_digits
 from benchmarks.streams.validation import held_out
-from tests.support.benchmark_runs import circumstances
+from tests.support.benchmark_runs import run_options
 
 
 def arrays(classes: int = 10, per_class: int = 4) -> dict[str, np.ndarray]:
@@ -107,12 +107,12 @@ def test_an_npz_that_does_not_fit_is_refused_before_anything_runs(tmp_path, cont
         if content == "cut":
             path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(SettingError, match=r"--npz .*bad\.npz"):
-        Plan(Wishes("split-cifar10", ["naive"], data=Data(npz=path)))
+        Plan(Request("split-cifar10", ["naive"], data=Data(npz=path)))
 
 
 def test_two_benchmarks_on_one_npz_share_no_run_and_no_choice(npz: Path, tmp_path: Path) -> None:
     five, ten = (
-        Plan(Wishes(name, ["naive"], data=Data(npz=npz)))
+        Plan(Request(name, ["naive"], data=Data(npz=npz)))
         for name in ("split-cifar10", "split-cifar100")
     )
     assert five.benchmark.startswith("split5-own arrays.npz-")
@@ -124,21 +124,21 @@ def test_two_benchmarks_on_one_npz_share_no_run_and_no_choice(npz: Path, tmp_pat
 
 
 def test_results_on_an_npz_are_called_by_the_file(npz: Path, tmp_path: Path) -> None:
-    wishes = Wishes(
+    request = Request(
         "split-cifar100", ["naive"], data=Data(npz=npz), training=[Assignment(None, "epochs", 1)]
     )
-    plan = Plan(wishes)
+    plan = Plan(request)
     job = plan.job("naive", 1)
     digest = data_hashes("split-cifar100", Data(npz=npz))["own arrays.npz"]
     assert job.benchmark == f"split10-own arrays.npz-{digest[:8]}"
     assert job.config["npz"] == {"name": "own arrays.npz", "sha256": digest}
     assert job.config["protocol"] == "split-cifar100"
-    shown = execute(job, circumstances(tmp_path), lambda done, total: None)  # ten experiences
+    shown = execute(job, run_options(tmp_path), lambda done, total: None)  # ten experiences
     assert len(shown["gradient_evaluations_by_experience"]) == 10
     content = np.load(npz)
     np.savez(npz, **{name: content[name][: len(content[name])] // 2 for name in NPZ_NAMES[:1]},
              **{name: content[name] for name in NPZ_NAMES[1:]})  # fmt: skip
-    assert Plan(wishes).job("naive", 1).benchmark != job.benchmark
+    assert Plan(request).job("naive", 1).benchmark != job.benchmark
 
 
 def test_cifar_is_avalanche_s_with_classes_in_order(tmp_path: Path, monkeypatch) -> None:
