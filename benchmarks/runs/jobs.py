@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -75,10 +75,6 @@ class Job:
         """A few words for progress and messages."""
         held_out = " (validation)" if self.split == "validation" else ""
         return f"{self.benchmark}: {self.method}, seed {self.seed}{held_out}"
-
-    def with_seed(self, seed: int) -> Job:
-        """The same with another seed."""
-        return replace(self, seed=seed)
 
 
 def folder_name(identity: Mapping[str, Any]) -> str:

@@ -8,7 +8,6 @@ the machine does matters little.
 from __future__ import annotations
 
 import argparse
-import csv
 import ctypes
 import gc
 import os
@@ -52,15 +51,6 @@ def run(args: argparse.Namespace) -> int:
         file.write(("\n".join(lines) + "\n").encode())
     print(path)
     return 0
-
-
-def read(path: Path) -> list[dict[str, str]]:
-    """What :func:`run` wrote.
-
-    :param path: the CSV file.
-    """
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 class _StepTimes(SupervisedPlugin):
