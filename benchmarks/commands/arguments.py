@@ -12,8 +12,8 @@ from benchmarks.methods import METHODS
 from benchmarks.presets import PRESETS
 from benchmarks.runs.execution import RunOptions
 from benchmarks.runs.planning import Assignment, Request
+from benchmarks.runs.provenance import provenance
 from benchmarks.runs.ray_runner import in_ray
-from benchmarks.runs.records import provenance
 from benchmarks.runs.runners import Runner, available_cores, in_processes, threads_per_job
 from benchmarks.streams.catalogue import TASKS, Data
 

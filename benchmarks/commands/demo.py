@@ -12,7 +12,7 @@ from benchmarks.commands.summary import table_of_runs, wide_console
 from benchmarks.runs.execution import RunOptions
 from benchmarks.runs.planning import Plan, Request
 from benchmarks.runs.progress import ProgressView, run_jobs
-from benchmarks.runs.records import provenance
+from benchmarks.runs.provenance import provenance
 from benchmarks.runs.runners import available_cores, in_processes, threads_per_job
 
 BENCHMARKS = ("permuted-digits", "split-digits")

@@ -30,7 +30,7 @@ class RunOptions:
 
     :param out: where the folders of runs are.
     :param threads: threads of one run.
-    :param made_by: command, versions and commit, see :func:`benchmarks.runs.records.provenance`.
+    :param made_by: command, versions and commit, see :func:`benchmarks.runs.provenance.provenance`.
     """
 
     out: Path

@@ -9,15 +9,10 @@ from __future__ import annotations
 import io
 import json
 import os
-import platform
-import shlex
-import subprocess
-import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +20,6 @@ import pandas as pd
 
 from avalanche_dco.errors import DCOError
 
-_PACKAGES = ("avalanche-lib", "torch", "torchvision", "numpy", "pandas")
-_REPOSITORY = Path(__file__).resolve().parent.parent.parent
 CONFIG, METRICS, OUTCOME = FILES = ("config.json", "metrics.csv", "outcome.json")
 _COLUMNS = {
     "metric": "str",
@@ -125,7 +118,7 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     """Write what is going to be run, before it is.
 
     :param folder: the run's folder; made if it does not exist.
-    :param config: the configuration, and the :func:`provenance`.
+    :param config: the configuration, and the provenance.
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / CONFIG, json.dumps(config, indent=2) + "\n")
@@ -237,22 +230,6 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
         write_atomically(folder / name, files[name])
 
 
-def provenance(threads: int | None = None) -> dict[str, Any]:
-    """Command, versions and machine: what one needs to run it again.
-
-    :param threads: threads of the run; as many as the environment says if None.
-    """
-    return {
-        "command": _command(),
-        "python": platform.python_version(),
-        "versions": {package: version(package) for package in _PACKAGES},
-        "git_commit": _git_commit(),
-        "threads": os.environ.get("OMP_NUM_THREADS", str(os.cpu_count()))
-        if threads is None
-        else str(threads),
-    }
-
-
 def write_atomically(path: Path, text: str) -> None:
     """Write a file that is there as a whole or not at all.
 
@@ -273,29 +250,3 @@ def write_atomically(path: Path, text: str) -> None:
 
 def _rounded(value: Any) -> Any:
     return round(value, 4) if isinstance(value, float) else value
-
-
-def _command() -> str:
-    """The command line, without this machine's paths to the package and the data."""
-    program, arguments = Path(sys.argv[0]), list(sys.argv[1:])
-    for option, shown in (("--data-root", lambda path: "DIR"), ("--npz", lambda path: path.name)):
-        if option in arguments[:-1]:  # where the data lay says nothing about the run
-            place = arguments.index(option) + 1
-            arguments[place] = shown(Path(arguments[place]))
-    if program.name == "__main__.py":
-        return shlex.join(["python", "-m", program.parent.name, *arguments])
-    return shlex.join(["python", program.name, *arguments])
-
-
-def _git_commit() -> str | None:
-    """The commit of the source, or None where it is not a git checkout."""
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(_REPOSITORY), "rev-parse", "HEAD"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()

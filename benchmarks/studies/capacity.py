@@ -34,7 +34,8 @@ from benchmarks.methods import get_method
 from benchmarks.presets import PRESETS
 from benchmarks.runs.kept import Study, read_study, study_path, write_study
 from benchmarks.runs.learning import make_strategy
-from benchmarks.runs.records import Run, provenance
+from benchmarks.runs.provenance import provenance
+from benchmarks.runs.records import Run
 from benchmarks.streams.catalogue import TASKS, Data, missing_files
 from benchmarks.streams.digits import INPUT_SIZE, permuted_digits
 from benchmarks.studies.capacity_figures import cost_by_share, draw, summary

@@ -9,7 +9,7 @@ from benchmarks.commands import arguments
 from benchmarks.runs.execution import RunOptions
 from benchmarks.runs.jobs import Job
 from benchmarks.runs.planning import Assignment, Plan, Request
-from benchmarks.runs.records import provenance
+from benchmarks.runs.provenance import provenance
 from benchmarks.runs.runners import Event, Runner, report_run
 
 TINY = {"k": 4, "gradients_per_update": 2, "autoencoder_updates": 2, "push_epochs": 1}

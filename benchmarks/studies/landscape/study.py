@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from avalanche_dco.errors import SettingError
 from avalanche_dco.landscape import GradientSpectrum, LossLandscape, trajectory_spectrum
-from benchmarks.runs.records import provenance
+from benchmarks.runs.provenance import provenance
 from benchmarks.studies.landscape import figures, observations
 from benchmarks.studies.landscape.setups import SETUPS, Setup, ShuffledBatches, train_to_convergence
 
