@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from avalanche_dco.plugins.support.model_state import modes_kept, random_state_kept
+from avalanche_dco.plugins.support.model_state import model_kept, random_state_kept
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
@@ -31,7 +31,7 @@ def isolated(strategy: SupervisedTemplate) -> Iterator[None]:
     """
     with (
         _attributes_kept(strategy),
-        _model_kept(strategy.model),
+        model_kept(strategy.model, weights=False),
         _fresh_optimizer_state(strategy.optimizer),
         _own_randomness(),
     ):
@@ -46,31 +46,6 @@ def _attributes_kept(strategy: SupervisedTemplate) -> Iterator[None]:
     finally:
         for name, value in kept.items():
             setattr(strategy, name, value)
-
-
-@contextmanager
-def _model_kept(model: torch.nn.Module) -> Iterator[None]:
-    # By module and name: a module may bind a buffer to a new tensor instead of writing to it.
-    buffers = [
-        (module, name, buffer, buffer.detach().clone())
-        for module in model.modules()
-        for name, buffer in module._buffers.items()
-        if buffer is not None
-    ]
-    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
-    # Gradients are replaced within, never written to: the old tensors may be kept by reference.
-    for parameter, _ in gradients:
-        parameter.grad = None
-    try:
-        with modes_kept(model):
-            yield
-    finally:
-        with torch.no_grad():
-            for module, name, buffer, value in buffers:
-                module._buffers[name] = buffer
-                buffer.copy_(value)
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
 
 
 @contextmanager
