@@ -57,8 +57,9 @@ def read_log(path: str | Path) -> pd.DataFrame:
       this file before;
     - ``name``: Avalanche's full name, and its parts ``metric``, ``phase`` (train, eval),
       ``stream``, ``task`` and ``experience`` (empty where the name has no such part);
-    - ``value``: the number; ``other``: JSON for what is not one number;
-    - ``x``: Avalanche's x position, as a rule the number of training iterations so far;
+    - ``value``: the number; ``other``: JSON for what is not one number, or not exactly a float;
+    - ``x``: Avalanche's x position, as a rule the number of training iterations so far; integers
+      as long as all of them are, otherwise floats;
     - ``trained``: trainings begun so far, ``training_experience``: the experience of the latest
       one (empty before the first, and when it covers several);
     - ``time``: seconds since 1970.
@@ -87,7 +88,7 @@ def sealed(line: str) -> bytes:
     :param line: the fields, separated by commas.
     """
     # A line is a line, whatever a metric may be called.
-    content = line.replace("\r", " ").replace("\n", " ").encode()
+    content = line.replace("\r", " ").replace("\n", " ").encode(errors="backslashreplace")
     return b"%b,%08x\n" % (content, zlib.crc32(content))
 
 
@@ -123,19 +124,27 @@ def split_fragment(content: bytes, path: Path) -> tuple[bytes, bytes]:
 
 def parse_lines(lines: bytes) -> pd.DataFrame:
     """The frame of complete lines, those that a later start replaced left out."""
-    frame = pd.read_csv(
-        BytesIO(lines or HEADER),
-        dtype=_DTYPES,
-        # Only an empty field is missing: a metric may well be called "NA".
-        keep_default_na=False,
-        na_values={column: ["", "nan"] if column == "value" else [""] for column in COLUMNS},
-        float_precision="round_trip",
-    )
+    try:
+        with np.errstate(invalid="ignore"):  # a number too large for an integer
+            frame = _read(lines, _DTYPES)
+    except (TypeError, ValueError, OverflowError):
+        frame = _read(lines, _DTYPES | {"x": "float64"})
     rows = frame["row"].to_numpy()
     # A line replaces every earlier one whose number is not smaller than its own.
     later = np.append(rows[1:], np.iinfo(np.int64).max)
     smallest_later = np.minimum.accumulate(later[::-1])[::-1]
     return frame.loc[rows < smallest_later, list(COLUMNS)].reset_index(drop=True)
+
+
+def _read(lines: bytes, dtypes: dict[str, str]) -> pd.DataFrame:
+    return pd.read_csv(
+        BytesIO(lines or HEADER),
+        dtype=dtypes,
+        # Only an empty field is missing: a metric may well be called "NA".
+        keep_default_na=False,
+        na_values={column: ["", "nan"] if column in ("value", "x") else [""] for column in COLUMNS},
+        float_precision="round_trip",
+    )
 
 
 def write_parquet(frame: pd.DataFrame, path: Path) -> None:
