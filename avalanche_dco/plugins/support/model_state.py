@@ -28,6 +28,18 @@ def modes_kept(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def random_state_kept() -> Iterator[None]:
+    """Rewind the generators of Python, NumPy and torch (every device) to where they were."""
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+
+
+@contextmanager
 def model_kept(model: nn.Module, *, weights: bool) -> Iterator[None]:
     """Give a model back as it was on entry, also after an exception.
 
@@ -62,18 +74,6 @@ def model_kept(model: nn.Module, *, weights: bool) -> Iterator[None]:
                     tensor.copy_(value)
         for parameter, gradient in gradients:
             parameter.grad = gradient
-
-
-@contextmanager
-def random_state_kept() -> Iterator[None]:
-    """Rewind the generators of Python, NumPy and torch (every device) to where they were."""
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            yield
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
 
 
 def grows_by_itself(model: nn.Module) -> bool:
