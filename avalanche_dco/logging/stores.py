@@ -2,7 +2,6 @@
 
 import csv
 import os
-import stat
 import warnings
 import weakref
 from abc import ABC, abstractmethod
@@ -13,11 +12,12 @@ from typing import Any, NoReturn
 
 import pandas as pd
 
-from avalanche_dco.errors import LogError, SettingError
+from avalanche_dco.errors import LogError
 from avalanche_dco.logging.frames import (
     HEADER,
     parse_lines,
     read_log,
+    refuse_special,
     sealed,
     split_fragment,
     verify_lines,
@@ -120,11 +120,10 @@ class FileStore(Store):
     def _open(self) -> tuple[int, int] | None:
         """Open for appending, mend the end of the file; row and start of its last line."""
         try:
+            refuse_special(self.path)
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
             self._close = weakref.finalize(self, os.close, self._descriptor)
-            if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
-                raise SettingError(f"{self.path} is not a file; give PandasLogger a file's path.")
             complete, fragment = split_fragment(self.path.read_bytes(), self.path)
             if fragment:
                 warnings.warn(

@@ -18,8 +18,9 @@ from avalanche.training.determinism.rng_manager import RNGManager
 
 from avalanche_dco.errors import CheckpointError
 from avalanche_dco.persistence.devices import MapLocation, device_map
-from avalanche_dco.persistence.files import is_there, read_sealed, write_sealed
+from avalanche_dco.persistence.files import is_there
 from avalanche_dco.persistence.pickling import PICKLE_MODULE
+from avalanche_dco.persistence.sealed import read_sealed, write_sealed
 from avalanche_dco.plugins.support.model_state import fits, grows_by_itself
 
 StrategyT = TypeVar("StrategyT")
