@@ -89,6 +89,23 @@ class PandasLogger(BaseLogger):
         """
         return self._store.to_frame()
 
+    def restart(self) -> None:
+        """Let what follows replace what earlier starts of this run have logged.
+
+        Called by :func:`.maybe_load_checkpoint` where there is no checkpoint to go on from.
+        """
+        if isinstance(self._store, FileStore):
+            self._store.restart()
+
+    def resume_in(self, built: "PandasLogger") -> None:
+        """Write to the file of another logger; called after a checkpoint was loaded.
+
+        :param built: the logger of the strategy that the checkpoint is loaded into.
+        """
+        if isinstance(self._store, FileStore) and isinstance(built._store, FileStore):
+            self._store.resume_in(built._store)
+            self.path = built.path
+
     # Unlike before_training_exp it comes before the first metric of a training can be emitted.
     def before_train_dataset_adaptation(self, strategy: Any, *_: Any, **__: Any) -> None:
         self._progress.begin(strategy)
