@@ -20,13 +20,13 @@ from pathlib import Path
 import pandas as pd
 
 from avalanche_dco.errors import SettingError
+from avalanche_dco.persistence.files import write_atomically
 from benchmarks.report.comparing import compare
 from benchmarks.report.contents import make_document
 from benchmarks.report.document import Gallery
 from benchmarks.report.markdown import FIGURES, to_markdown
 from benchmarks.report.page import to_html
 from benchmarks.report.reading import COSTS, ERRORS, Run, read_runs
-from benchmarks.runs.records import write_atomically
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,6 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,11 @@ from avalanche.training.templates import SupervisedTemplate
 
 from avalanche_dco.errors import CheckpointError
 from avalanche_dco.persistence import maybe_load_checkpoint, save_checkpoint
+from avalanche_dco.persistence.files import checksum, write_atomically
 from benchmarks.runs.jobs import Job
 from benchmarks.runs.learning import OnProgress, Progress, learn
 from benchmarks.runs.locking import exclusively
-from benchmarks.runs.records import read_outcome, write_atomically, write_config, write_outcome
+from benchmarks.runs.records import read_outcome, write_config, write_outcome
 
 _REPORT_EVERY = 0.5  # seconds
 _FIXED = ("python", "versions", "git_commit")  # what may not change while a run is under way
@@ -77,7 +77,7 @@ class FolderCheckpoints:
 
     def remove(self) -> None:
         """Forget the state, and what was being written when a process was killed."""
-        left = self._progress.parent.glob("*.partial")
+        left = self._progress.parent.glob("*.part")
         for path in (self._checkpoint, self._progress, *left):
             path.unlink(missing_ok=True)
 
@@ -90,7 +90,7 @@ def _progress_of(text: str) -> Progress:
 
 
 def _digest(shown: Any) -> str:
-    return sha256(json.dumps(shown).encode()).hexdigest()
+    return checksum([json.dumps(shown).encode()])
 
 
 def execute(

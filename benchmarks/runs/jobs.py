@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from typing import Any, Literal
 
+from avalanche_dco.persistence.files import checksum
 from benchmarks.runs.training import Training
 from benchmarks.streams.catalogue import Data
 
@@ -94,7 +94,7 @@ def folder_name(identity: Mapping[str, Any]) -> str:
 
     :param identity: all that determines the result, see :attr:`Job.identity`.
     """
-    digest = sha256(json.dumps(_with_floats(identity), sort_keys=True).encode()).hexdigest()[:8]
+    digest = checksum([json.dumps(_with_floats(identity), sort_keys=True).encode()])[:8]
     return f"{identity['benchmark']}-{identity['method']}-seed{identity['seed']}-{digest}"
 
 

@@ -16,12 +16,12 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Mapping
-from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from avalanche_dco.errors import DCOError
+from avalanche_dco.persistence.files import checksum, write_atomically
 from benchmarks.runs.learning import Outcome
 
 _PACKAGES = ("avalanche-lib", "torch", "torchvision", "numpy", "pandas")
@@ -138,30 +138,11 @@ def surroundings(threads: int | None = None) -> dict[str, Any]:
     }
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file that is there as a whole or not at all.
-
-    :param path: the file.
-    :param text: what it shall hold.
-    """
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")  # others may write it as well
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-
-
 def _sealed(folder: Path, summary: Mapping[str, Any]) -> str:
     """The text of ``outcome.json``."""
-    digest = sha256(json.dumps(summary, sort_keys=True).encode())
-    for name in (_CONFIG, _ERRORS):
-        digest.update((folder / name).read_bytes())
-    return json.dumps({**summary, "checksum": digest.hexdigest()}, indent=2) + "\n"
+    others = [(folder / name).read_bytes() for name in (_CONFIG, _ERRORS)]
+    digest = checksum([json.dumps(summary, sort_keys=True).encode(), *others])
+    return json.dumps({**summary, "checksum": digest}, indent=2) + "\n"
 
 
 def _rounded(value: Any) -> Any:

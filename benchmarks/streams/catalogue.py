@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 
 import torch
@@ -19,6 +18,7 @@ from torch import nn
 
 from avalanche_dco.errors import SettingError
 from avalanche_dco.models import MLP, ConvNet, TaskMasked, mlp_100, mlp_256
+from avalanche_dco.persistence.files import checksum
 from benchmarks.runs.precision import Bfloat16Training
 from benchmarks.streams import digits
 from benchmarks.streams.cifar import EXPERIENCES, read_arrays, split_arrays, split_cifar
@@ -253,7 +253,7 @@ def data_hashes(name: str, data: Data) -> dict[str, str]:
         return {data.npz.name: _digest(data.npz)}
     if not TASKS[name].files:
         images, labels = load_digits(return_X_y=True)
-        return {"scikit-learn digits": sha256(images.tobytes() + labels.tobytes()).hexdigest()}
+        return {"scikit-learn digits": checksum([images.tobytes(), labels.tobytes()])}
     root = data.root or Path()
     return {path: _digest(root / path) for files in TASKS[name].files for path in files.paths()}
 
@@ -274,8 +274,5 @@ def label(name: str, data: Data, hashes: dict[str, str]) -> str:
 
 
 def _digest(path: Path) -> str:
-    digest = sha256()
     with path.open("rb") as file:
-        while part := file.read(2**20):
-            digest.update(part)
-    return digest.hexdigest()
+        return checksum(iter(partial(file.read, 2**20), b""))

@@ -1,6 +1,7 @@
 """The one way to write a file: what it leaves alone, what it keeps, what it refuses."""
 
 import os
+import re
 import signal
 import stat
 import tempfile
@@ -164,3 +165,15 @@ def test_a_path_that_names_no_file(path: str, reason: str) -> None:
 def test_a_checksum_does_not_depend_on_the_parts() -> None:
     known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # of FIPS 180-2
     assert files.checksum([b"abc"]) == files.checksum([b"a", memoryview(b"bc")]) == known
+
+
+def test_nothing_else_writes_or_checks_files_in_its_own_way() -> None:
+    root = Path(__file__).resolve().parent.parent.parent
+    own = re.compile(r"\b(hashlib|crc32|fcntl|mkstemp|NamedTemporaryFile)\b|\bos\.replace\(")
+    found = {
+        str(path.relative_to(root))
+        for folder in ("avalanche_dco", "benchmarks")
+        for path in (root / folder).rglob("*.py")
+        if own.search(path.read_text())
+    }
+    assert found == {"avalanche_dco/persistence/files.py"}

@@ -7,11 +7,12 @@ from random import Random
 
 import pytest
 
+from avalanche_dco.persistence.files import write_atomically
 from benchmarks.report.reading import read_runs
 from benchmarks.runs.execution import execute
 from benchmarks.runs.jobs import Job
 from benchmarks.runs.planning import Assignment
-from benchmarks.runs.records import FILES, read_files, read_outcome, write_atomically, write_files
+from benchmarks.runs.records import FILES, read_files, read_outcome, write_files
 from benchmarks.runs.training import Training
 from tests.support.benchmark_runs import circumstances, quick_job
 
