@@ -112,7 +112,7 @@ class FileStore(Store):
                 f"{opened.path} has {opened.next_row} values, and the checkpoint was saved when "
                 f"the log, then {self.path}, had {self.next_row}. The log goes on without those "
                 "that are missing; if you have that file, put it there and start again.",
-                stacklevel=4,
+                stacklevel=5,
             )
         self.path, self._descriptor = opened.path, None
 

@@ -14,7 +14,7 @@ from typing import Any
 from avalanche_dco.errors import CheckpointError
 from avalanche_dco.persistence.files import SealingWriter, checksum, replacing
 
-FORMAT = 1
+FORMAT = 2
 """Version of the file format; another one is refused."""
 
 _MAGIC = b"avalanche_dco checkpoint "

@@ -281,8 +281,8 @@ class TestRefusals:
             maybe_load_checkpoint(make_strategy("ewc"), saved)
 
     def test_another_format(self, saved, monkeypatch):
-        monkeypatch.setattr(sealed, "FORMAT", 2)
-        with pytest.raises(CheckpointError, match=r"has the file format '1'.* reads 2"):
+        monkeypatch.setattr(sealed, "FORMAT", 3)
+        with pytest.raises(CheckpointError, match=r"has the file format '2'.* reads 3"):
             maybe_load_checkpoint(make_strategy("ewc"), saved)
 
     def test_an_empty_file_and_a_folder(self, saved, tmp_path):
