@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
@@ -16,13 +15,18 @@ from torch.nn import Parameter
 from torch.nn.parameter import is_lazy
 
 from avalanche_dco.core.autoencoder import fit_directions
-from avalanche_dco.core.cone import TrajectoryEnds, has_direction, push
 from avalanche_dco.core.directions import Directions, Weights, bytes_of_directions
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.errors import ModelError
-from avalanche_dco.plugins.support.checks import InputChecks, naming_experience, refuse_broken
-from avalanche_dco.plugins.support.gradients import criterion_gradients, logit_gradients, trainable
+from avalanche_dco.plugins.support.checks import InputChecks, naming_experience
+from avalanche_dco.plugins.support.gradient_samplers import (
+    GradientSampler,
+    LogitSampler,
+    TrajectorySampler,
+)
+from avalanche_dco.plugins.support.gradients import assign, snapshot, trainable
 from avalanche_dco.plugins.support.isolation import isolated
+from avalanche_dco.plugins.support.push import push_into_cone
 from avalanche_dco.plugins.support.reporting import experience_number, progress_bar, publish
 from avalanche_dco.plugins.support.sampling import BatchStream
 from avalanche_dco.plugins.support.settings import check_direction_settings
@@ -149,7 +153,7 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
         if self.penalty is not None:
             self._follow(dict(strategy.model.named_parameters()))
         if self.gamma_1:
-            self._x_0 = _snapshot(trainable(strategy.model))
+            self._x_0 = snapshot(trainable(strategy.model))
 
     def before_backward(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """L_i = L_ce + lambda sum_j ||ENC^j(x - x_j*)||^2, Eq. (main_obj)."""
@@ -188,7 +192,7 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
 
     def _push_and_learn(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         parameters = trainable(strategy.model)
-        before = _snapshot(parameters)
+        before = snapshot(parameters)
         try:
             with naming_experience(strategy), isolated(strategy):
                 batches = BatchStream(
@@ -203,9 +207,9 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
                 learned = self._learn_directions(strategy, stream, x_star)
         except BaseException:
             # Interrupted or refused: the weights are again those that step 1 ended with.
-            _assign(parameters, before)
+            assign(parameters, before)
             raise
-        _assign(parameters, x_star)
+        assign(parameters, x_star)
         if learned is not None:
             # Frozen parameters are where they are, but may have a part in older directions.
             x = dict(strategy.model.named_parameters()) | x_star
@@ -218,28 +222,9 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
 
         :return: x_i*; the model is left where the trajectory ended.
         """
-        parameters = trainable(strategy.model)
-        if length == 0:
-            return _snapshot(parameters)
-        ends = TrajectoryEnds(length, self.averaged_points)
-        for batch in progress_bar(
-            strategy, itertools.islice(stream, length), length, "DCO: push into the cone"
-        ):
-            gradients = criterion_gradients(strategy, batch, parameters)
-            for parameter, gradient in zip(parameters.values(), gradients, strict=True):
-                parameter.grad = gradient
-            strategy.optimizer_step()
-            ends.add(list(parameters.values()))
-        refuse_broken(parameters, "In step 2 (push_epochs)", strategy)
-        if length > 1 and not has_direction(ends.first, ends.last):
-            warnings.warn(
-                "The weights do not move in step 2, so there is no direction to push them in and "
-                "they are left where training ended. The learning rate is next to nothing: if a "
-                "scheduler brings it there, put LRSchedulerPlugin before DCO in the list of "
-                "plugins, with reset_lr=True.",
-                stacklevel=2,
-            )
-        return dict(zip(parameters, push(ends.first, ends.last, self.theta), strict=True))
+        return push_into_cone(
+            strategy, stream, length, averaged_points=self.averaged_points, theta=self.theta
+        )
 
     def _learn_directions(
         self, strategy: SupervisedTemplate, stream: Iterator[Any], x_star: dict[str, Tensor]
@@ -252,7 +237,7 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
         if self.autoencoder_updates == 0:
             return None
         constrained = self._constrained(strategy)
-        reached: set[str] = set()
+        sampler = self._sampler(strategy, stream, constrained, x_star)
         directions = Directions.random(constrained, self._k_to_learn)
         with progress_bar(strategy, None, self.autoencoder_updates, "DCO: learn directions") as bar:
 
@@ -262,9 +247,8 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
 
             fit = fit_directions(
                 directions,
-                self._gradients(strategy, stream, x_star, constrained, reached),
+                sampler.sample,
                 updates=self.autoencoder_updates,
-                gradients_per_update=self.gradients_per_update,
                 lr=self.autoencoder_lr,
                 rho=self.rho,
                 tolerance=self.autoencoder_tolerance,
@@ -282,62 +266,22 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
             )
             return None
         # A head that this task does not use has no gradient, hence no part in its directions.
-        used = {name: f for name, f in directions.factors.items() if name in reached}
+        used = {name: f for name, f in directions.factors.items() if name in sampler.reached}
         return Directions(directions.k, used), fit.shares
 
-    def _gradients(
+    def _sampler(
         self,
         strategy: SupervisedTemplate,
         stream: Iterator[Any],
-        x_star: dict[str, Tensor],
         constrained: dict[str, Parameter],
-        reached: set[str],
-    ) -> Iterator[Weights]:
-        """Gradients of the task, without end.
-
-        :param constrained: the parameters whose gradients are yielded.
-        :param reached: receives the names of parameters that had a gradient at least once.
-        """
-        parameters = trainable(strategy.model)
-        samples: Iterator[list[Tensor | None]]
-        none = {name: torch.zeros_like(parameter) for name, parameter in constrained.items()}
+        x_star: Weights,
+    ) -> GradientSampler:
+        common = (strategy, stream, constrained, self.gradients_per_update)
         if self.gradient_source == "logits":
-            _assign(parameters, x_star)
-            samples = (logit_gradients(strategy, batch, parameters) for batch in stream)
-        else:
-            samples = self._trajectory(strategy, stream, parameters, x_star)
-        for gradients in samples:
-            by_name = dict(zip(parameters, gradients, strict=True))
-            found = {
-                name: g.to_dense() if g.is_sparse else g
-                for name in constrained
-                if (g := by_name[name]) is not None
-            }
-            reached.update(found)
-            yield none | found
-
-    def _trajectory(
-        self,
-        strategy: SupervisedTemplate,
-        stream: Iterator[Any],
-        parameters: dict[str, Parameter],
-        x_star: dict[str, Tensor],
-    ) -> Iterator[list[Tensor | None]]:
-        """Gradients while the model moves on by plain SGD and is pulled back to x_i*."""
-        while True:
-            total: dict[str, Tensor] = {}  # the paper's g
-            for j, batch in enumerate(itertools.islice(stream, self.gradients_per_update), 1):
-                gradients = criterion_gradients(strategy, batch, parameters)
-                yield gradients
-                for name, gradient in zip(parameters, gradients, strict=True):
-                    if gradient is not None:
-                        total[name] = gradient if name not in total else total[name] + gradient
-                if j % self.tau == 0:
-                    _descend(parameters, total, self.trajectory_lr)
-                    total = {}
-            with torch.no_grad():
-                for name, parameter in parameters.items():
-                    parameter.lerp_(x_star[name], self.gamma_2)
+            return LogitSampler(*common, x_star=x_star)
+        return TrajectorySampler(
+            *common, x_star=x_star, tau=self.tau, lr=self.trajectory_lr, gamma_2=self.gamma_2
+        )
 
     @abstractmethod
     def _store(
@@ -404,19 +348,3 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
                 "for those that are to be constrained."
             )
         return chosen
-
-
-def _snapshot(parameters: dict[str, Parameter]) -> dict[str, Tensor]:
-    return {name: parameter.detach().clone() for name, parameter in parameters.items()}
-
-
-@torch.no_grad()
-def _assign(parameters: dict[str, Parameter], values: Weights) -> None:
-    for name, parameter in parameters.items():
-        parameter.copy_(values[name])
-
-
-@torch.no_grad()
-def _descend(parameters: dict[str, Parameter], gradient: Weights, lr: float) -> None:
-    for name, part in gradient.items():
-        parameters[name].sub_(part, alpha=lr)

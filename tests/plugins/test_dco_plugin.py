@@ -17,6 +17,7 @@ from avalanche_dco.core.cone import push
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.errors import GradientError, ModelError, SettingError
 from avalanche_dco.plugins import base
+from avalanche_dco.plugins.support.gradient_samplers import LogitSampler, TrajectorySampler
 from tests.support.learning import (
     QUICK,
     blobs,
@@ -147,9 +148,9 @@ class TestEffect:
         fitted, penalised, sampled = [], [], []
         fit, call, stream_of = base.fit_directions, Penalty.__call__, base.BatchStream
 
-        def spy_fit(directions, gradients, **settings):
-            fitted.append(settings | {"k": directions.k})
-            return fit(directions, gradients, **settings)
+        def spy_fit(directions, sample, **settings):
+            fitted.append(settings | {"k": directions.k, "m": sample.__self__._m})
+            return fit(directions, sample, **settings)
 
         def spy_call(self, x, strength, max_grad_norm):
             penalised.append((strength, max_grad_norm))
@@ -174,7 +175,7 @@ class TestEffect:
         for experience in blobs().train_stream:
             strategy.train(experience, num_workers=0)
         plugin.after_training_exp(strategy_after(strategy, blobs(1)), num_workers=3)
-        assert {(s["k"], s["updates"], s["gradients_per_update"]) for s in fitted} == {(8, 5, 4)}
+        assert {(s["k"], s["updates"], s["m"]) for s in fitted} == {(8, 5, 4)}
         assert {(s["lr"], s["rho"], s["tolerance"]) for s in fitted} == {(0.03, 7.0, 0.9)}
         assert set(penalised) == {(3.0, 0.5)}
         assert sampled == [(16, 0), (16, 0), (16, 3)]
@@ -289,7 +290,6 @@ class TestStepsTwoAndThree:
         torch.manual_seed(0)
         model = small_mlp().double()
         x, y = torch.randn(8, 6, dtype=torch.float64), torch.arange(8) % 3
-        plugin = DCOPlugin(gradients_per_update=5, tau=2, trajectory_lr=0.1, gamma_2=0.3)
         strategy = naive(model)
         strategy.experience = stream([x], [y]).train_stream[0]
         parameters = dict(model.named_parameters())
@@ -301,11 +301,16 @@ class TestStepsTwoAndThree:
             return torch.autograd.grad(nn.functional.cross_entropy(out, y), by_hand)
 
         batches = itertools.repeat([x, y, torch.zeros(8, dtype=torch.long)])
-        sampled = plugin._trajectory(strategy, batches, parameters, x_star)
+        sampler = TrajectorySampler(
+            strategy, batches, parameters, 5, x_star=x_star, tau=2, lr=0.1, gamma_2=0.3
+        )
         for _ in range(2):
-            for j in range(1, 6):
-                got, expected = next(sampled), gradients_by_hand()
-                for a, b in zip(got, expected, strict=True):
+            sampled = []
+            sampler.sample(sampled.append)
+            assert len(sampled) == 5
+            for j, got in enumerate(sampled, 1):
+                expected = gradients_by_hand()
+                for a, b in zip(got.values(), expected, strict=True):
                     torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
                 if j % 2 == 1:
                     held = expected
@@ -314,6 +319,8 @@ class TestStepsTwoAndThree:
                         p.data -= 0.1 * (a + b)
             for p, star in zip(by_hand, x_star.values(), strict=True):
                 p.data -= 0.3 * (p.data - star)  # the fifth gradient has no partner: dropped
+            for p, moved in zip(by_hand, parameters.values(), strict=True):
+                torch.testing.assert_close(p, moved, rtol=1e-10, atol=1e-10)
 
     def test_logit_gradients_sample_the_gauss_newton_matrix(self):
         torch.manual_seed(0)
@@ -321,14 +328,13 @@ class TestStepsTwoAndThree:
         x, y = torch.randn(3, 2, dtype=torch.float64), torch.zeros(3, dtype=torch.long)
         strategy = naive(model)
         strategy.experience = stream([x], [y]).train_stream[0]
-        plugin = DCOPlugin(gradient_source="logits")
         parameters = dict(model.named_parameters())
         x_star = {name: p.detach() + 1.0 for name, p in parameters.items()}
-        sampled = plugin._gradients(
-            strategy, itertools.repeat([x, y, y]), x_star, parameters, set()
-        )
         n = 4000
-        G = torch.stack([next(sampled)["weight"].reshape(-1) for _ in range(n)])
+        sampler = LogitSampler(strategy, itertools.repeat([x, y, y]), parameters, n, x_star=x_star)
+        sampled = []
+        sampler.sample(sampled.append)
+        G = torch.stack([gradient["weight"].reshape(-1) for gradient in sampled])
         J = torch.autograd.functional.jacobian(lambda w: x @ w.T, parameters["weight"].detach())
         J = J.reshape(6, 4)
         torch.testing.assert_close(G.T @ G / n, J.T @ J, rtol=0.15, atol=0.3)

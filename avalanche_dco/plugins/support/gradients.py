@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.parameter import is_lazy
 
+from avalanche_dco.core.directions import Weights
 from avalanche_dco.errors import ModelError
 
 if TYPE_CHECKING:
@@ -22,6 +23,18 @@ def trainable(model: torch.nn.Module) -> dict[str, Parameter]:
         for name, p in model.named_parameters()
         if p.requires_grad and not is_lazy(p) and p.numel()
     }
+
+
+def snapshot(parameters: dict[str, Parameter]) -> dict[str, Tensor]:
+    """A copy of the parameters' values."""
+    return {name: parameter.detach().clone() for name, parameter in parameters.items()}
+
+
+@torch.no_grad()
+def assign(parameters: dict[str, Parameter], values: Weights) -> None:
+    """Give the parameters these values."""
+    for name, parameter in parameters.items():
+        parameter.copy_(values[name])
 
 
 def _forward(strategy: SupervisedTemplate, batch: Any) -> Any:
