@@ -28,9 +28,9 @@ from avalanche_dco.plugins.support.gradients import assign, snapshot, trainable
 from avalanche_dco.plugins.support.isolation import isolated
 from avalanche_dco.plugins.support.push import push_into_cone
 from avalanche_dco.plugins.support.reporting import experience_number, progress_bar, publish
-from avalanche_dco.plugins.support.sampling import BatchStream
 from avalanche_dco.plugins.support.settings import check_direction_settings
 from avalanche_dco.plugins.support.state import PluginState
+from avalanche_dco.plugins.support.training_batches import can_travel, training_batches
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
@@ -117,6 +117,11 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
         """Number of directions to learn for a new experience."""
         return self.k
 
+    @property
+    def _pushes(self) -> bool:
+        """Whether step 2 moves the weights; a push of length 0 needs no trajectory."""
+        return self.push_epochs > 0 and self.theta > 0
+
     # ---------------------------------------------------------------- step 1: train the model
 
     def before_training(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
@@ -129,7 +134,7 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
                 "new plugin for every run.",
                 stacklevel=2,
             )
-        if strategy.eval_every >= 1 and self.push_epochs and not self._warned_of_early_evaluation:
+        if strategy.eval_every >= 1 and self._pushes and not self._warned_of_early_evaluation:
             self._warned_of_early_evaluation = True
             warnings.warn(
                 f"eval_every={strategy.eval_every} evaluates during an experience, before DCO has "
@@ -186,7 +191,7 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
     def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Push into the cone, learn the task's directions, store them."""
         self._x_0 = {}
-        if self.push_epochs or self.autoencoder_updates:
+        if self._pushes or self.autoencoder_updates:
             self._push_and_learn(strategy, **kwargs)
         self._finished(strategy)
 
@@ -195,16 +200,12 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
         before = snapshot(parameters)
         try:
             with naming_experience(strategy), isolated(strategy):
-                batches = BatchStream(
-                    strategy.adapted_dataset,
-                    strategy.train_mb_size,
-                    num_workers=kwargs.get("num_workers", 0),
-                )
-                stream = iter(batches)
+                batches = training_batches(strategy, kwargs.get("num_workers", 0))
+                epochs = self.push_epochs if self._pushes and can_travel(strategy) else 0
                 x_star = self._push_into_cone(
-                    strategy, stream, self.push_epochs * batches.batches_per_epoch
+                    strategy, batches.of_training, epochs * batches.per_epoch
                 )
-                learned = self._learn_directions(strategy, stream, x_star)
+                learned = self._learn_directions(strategy, batches.of_task, x_star)
         except BaseException:
             # Interrupted or refused: the weights are again those that step 1 ended with.
             assign(parameters, before)
@@ -218,10 +219,7 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
     def _push_into_cone(
         self, strategy: SupervisedTemplate, stream: Iterator[Any], length: int
     ) -> dict[str, Tensor]:
-        """Step 2: x_i* = x_1 - theta (x_1 - x_2) / ||x_1 - x_2||.
-
-        :return: x_i*; the model is left where the trajectory ended.
-        """
+        """Step 2: x_i* = x_1 - theta (x_1 - x_2) / ||x_1 - x_2||; the model travels on."""
         return push_into_cone(
             strategy, stream, length, averaged_points=self.averaged_points, theta=self.theta
         )

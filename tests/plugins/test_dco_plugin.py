@@ -17,6 +17,7 @@ from avalanche_dco.core.cone import push
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.errors import GradientError, ModelError, SettingError
 from avalanche_dco.plugins import base
+from avalanche_dco.plugins.support import training_batches
 from avalanche_dco.plugins.support.gradient_samplers import LogitSampler, TrajectorySampler
 from tests.support.learning import (
     QUICK,
@@ -146,7 +147,7 @@ class TestEffect:
 
     def test_every_setting_of_the_core_is_handed_on(self, monkeypatch):
         fitted, penalised, sampled = [], [], []
-        fit, call, stream_of = base.fit_directions, Penalty.__call__, base.BatchStream
+        fit, call, stream_of = base.fit_directions, Penalty.__call__, training_batches.BatchStream
 
         def spy_fit(directions, sample, **settings):
             fitted.append(settings | {"k": directions.k, "m": sample.__self__._m})
@@ -162,7 +163,7 @@ class TestEffect:
 
         monkeypatch.setattr(base, "fit_directions", spy_fit)
         monkeypatch.setattr(Penalty, "__call__", spy_call)
-        monkeypatch.setattr(base, "BatchStream", spy_stream)
+        monkeypatch.setattr(training_batches, "BatchStream", spy_stream)
         plugin = DCOPlugin(
             **QUICK,
             autoencoder_lr=0.03,
@@ -191,6 +192,7 @@ def strategy_after(strategy, benchmark):
     """The strategy as it is when an experience has just been trained."""
     strategy.experience = benchmark.train_stream[0]
     strategy.adapted_dataset = strategy.experience.dataset
+    strategy.make_train_dataloader()
     return strategy
 
 
@@ -232,8 +234,8 @@ class Spy(DCOPlugin):
         self.path, self.length = [], length
         step = strategy.optimizer.step
 
-        def recorded():
-            step()
+        def recorded(closure):
+            step(closure)
             self.path.append(weights_of(strategy.model))
 
         strategy.optimizer.step = recorded

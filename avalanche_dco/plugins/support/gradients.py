@@ -48,10 +48,10 @@ def _forward(strategy: SupervisedTemplate, batch: Any) -> Any:
 def criterion_gradients(
     strategy: SupervisedTemplate, batch: Any, parameters: dict[str, Parameter]
 ) -> list[Tensor | None]:
-    """Gradient of the plain criterion, without the penalty."""
+    """Gradient of the plain criterion, without the penalty; ``strategy.loss`` is its value."""
     _forward(strategy, batch)
-    loss = strategy.criterion()
-    return list(torch.autograd.grad(loss, list(parameters.values()), allow_unused=True))
+    strategy.loss = strategy.criterion()
+    return list(torch.autograd.grad(strategy.loss, list(parameters.values()), allow_unused=True))
 
 
 def logit_gradients(
