@@ -1,6 +1,7 @@
 """What DCO does: Algorithm 1, step by step, and that it protects."""
 
 import itertools
+import re
 import warnings
 
 import pytest
@@ -501,6 +502,28 @@ class TestErrors:
             strategy.train(blobs(1).train_stream[0])
         assert torch.equal(weights_of(model).isnan(), at_end["weights"].isnan())
         assert torch.equal(weights_of(model).nan_to_num(), at_end["weights"].nan_to_num())
+
+    def test_a_trajectory_that_diverges_names_the_learning_rate_and_one_that_does_not(self):
+        """The criterion sums over samples, so that its gradients are large."""
+
+        def learn(**settings):
+            torch.manual_seed(0)
+            strategy = naive(
+                small_mlp(),
+                [DCOPlugin(**(QUICK | {"gradients_per_update": 16}), **settings)],
+                optimizer=lambda p: torch.optim.Adam(p, lr=1e-3),
+            )
+            strategy._criterion = lambda outputs, y: (
+                1e4 * (outputs.square() - y[:, None]).square().sum()
+            )
+            strategy.train(blobs(1).train_stream[0])
+            return strategy.plugins[0]
+
+        with pytest.raises(GradientError, match=r"with trajectory_lr=0\.001, .* Use traj") as told:
+            learn()
+        smaller = float(re.search(r"Use trajectory_lr=(\S+),", str(told.value))[1])
+        assert 0 < smaller < 1e-4
+        assert learn(trajectory_lr=smaller).memory_bytes > 0
 
     def test_interrupted_push_leaves_the_weights_of_training(self):
         model = small_mlp()

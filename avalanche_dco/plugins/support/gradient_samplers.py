@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from avalanche_dco.core.cone import norm_of
 from avalanche_dco.core.directions import Weights
+from avalanche_dco.errors import GradientError
 from avalanche_dco.plugins.support.gradients import (
     assign,
     criterion_gradients,
@@ -21,6 +24,10 @@ from avalanche_dco.plugins.support.gradients import (
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
+
+
+_SMALL_MOVE = 1e-3
+"""A move of this share of the weights' norm is one that does not diverge."""
 
 
 class GradientSampler(ABC):
@@ -82,10 +89,13 @@ class TrajectorySampler(GradientSampler):
     ):
         super().__init__(*args, **kwargs)
         self._x_star, self._tau, self._lr, self._gamma_2 = x_star, tau, lr, gamma_2
+        self._size = norm_of([x_star[name] for name in self._parameters])
+        self._first_move: float | None = None
 
     def sample(self, observe: Callable[[Weights], None]) -> None:
         """Descend, x <- x - eta g, after tau gradients with sum g; pull back after all m."""
         total: dict[str, Tensor] = {}
+        moves = []
         for j, batch in enumerate(self._batches(), 1):
             gradients = criterion_gradients(self._strategy, batch, self._parameters)
             observe(self._dense(gradients))
@@ -93,14 +103,34 @@ class TrajectorySampler(GradientSampler):
                 if gradient is not None:
                     total[name] = gradient if name not in total else total[name] + gradient
             if j % self._tau == 0:
-                self._descend(total)
+                moves.append(self._descend(total))
                 total = {}
+        # Looked at once per update: a look at each move would make a GPU wait for it.
+        self._refuse_divergence(torch.stack(moves).tolist())
         self._pull_back()
 
     @torch.no_grad()
-    def _descend(self, gradient: Weights) -> None:
+    def _descend(self, gradient: Weights) -> Tensor:
+        """Move the model; returns the length of the move."""
         for name, part in gradient.items():
             self._parameters[name].sub_(part, alpha=self._lr)
+        return self._lr * torch.stack([part.norm() for part in gradient.values()]).norm()
+
+    def _refuse_divergence(self, moves: list[float]) -> None:
+        """Raise if a single move is longer than the vector of all weights."""
+        if self._first_move is None:
+            self._first_move = moves[0]
+        longest = max(filter(math.isfinite, moves), default=0.0)
+        if longest <= self._size:
+            return
+        start = min(self._first_move, longest) if self._first_move > 0 else longest
+        advice = min(self._lr / 10, self._lr * _SMALL_MOVE * self._size / start)
+        raise GradientError(
+            f"The model diverges while gradients are sampled in step 3: with trajectory_lr="
+            f"{self._lr:g}, {self._tau} gradients move it by {longest:.2g} (by {start:.2g} at "
+            f"first), and the norm of all its weights is {self._size:.2g}. Use "
+            f"trajectory_lr={advice:.0e}, or a criterion that averages over samples."
+        )
 
     @torch.no_grad()
     def _pull_back(self) -> None:
