@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -14,11 +14,17 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.parameter import is_lazy
 
-from avalanche_dco.core.autoencoder import fit_directions
-from avalanche_dco.core.directions import Directions, Weights, bytes_of_directions
+from avalanche_dco.core.directions import Directions, Weights
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.errors import ModelError
 from avalanche_dco.plugins.support.checks import InputChecks, naming_experience
+from avalanche_dco.plugins.support.compatibility import (
+    ParameterFilter,
+    constrained_parameters,
+    refuse_other_plugins,
+    refuse_sparse_optimizer,
+)
+from avalanche_dco.plugins.support.direction_learning import learn_directions
 from avalanche_dco.plugins.support.gradient_samplers import (
     GradientSampler,
     LogitSampler,
@@ -26,8 +32,9 @@ from avalanche_dco.plugins.support.gradient_samplers import (
 )
 from avalanche_dco.plugins.support.gradients import assign, snapshot, trainable
 from avalanche_dco.plugins.support.isolation import isolated
+from avalanche_dco.plugins.support.memory import MemoryLimit
 from avalanche_dco.plugins.support.push import push_into_cone
-from avalanche_dco.plugins.support.reporting import experience_number, progress_bar, publish
+from avalanche_dco.plugins.support.reporting import publish
 from avalanche_dco.plugins.support.settings import check_direction_settings
 from avalanche_dco.plugins.support.state import PluginState
 from avalanche_dco.plugins.support.training_batches import can_travel, training_batches
@@ -35,11 +42,10 @@ from avalanche_dco.plugins.support.training_batches import can_travel, training_
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
 
-ParameterFilter = Callable[[str, Parameter], bool]
 GradientSource = Literal["criterion", "logits"]
 
 
-class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC):
+class DirectionConstrainedPlugin(InputChecks, MemoryLimit, PluginState, SupervisedPlugin, ABC):
     """What DCO and DCO-COMP have in common; they differ in how directions are stored (step 4).
 
     For the arguments, see :class:`avalanche_dco.DCOPlugin`.
@@ -49,8 +55,6 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
     _BINDING: tuple[str, ...] = ("couple_layers",)
     _ON_MODEL_DEVICE = False  # see _follow
     couple_layers: bool = True  # for states and checkpoints that are older than this setting
-    _THRIFTIER = ""
-    """What to use instead if memory is short, besides a smaller k."""
 
     def __init__(
         self,
@@ -125,8 +129,9 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
     # ---------------------------------------------------------------- step 1: train the model
 
     def before_training(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
-        """Warn of what would quietly give other numbers than the user expects."""
+        """Refuse, or warn of, what would quietly give other numbers than the user expects."""
         super().before_training(strategy, **kwargs)
+        refuse_other_plugins(strategy, DirectionConstrainedPlugin)
         if self.penalty is not None and strategy.clock.train_exp_counter == 0:
             warnings.warn(
                 f"This {type(self).__name__} has learned directions already, but the strategy has "
@@ -235,37 +240,15 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
         if self.autoencoder_updates == 0:
             return None
         constrained = self._constrained(strategy)
-        sampler = self._sampler(strategy, stream, constrained, x_star)
-        directions = Directions.random(constrained, self._k_to_learn)
-        with progress_bar(strategy, None, self.autoencoder_updates, "DCO: learn directions") as bar:
-
-            def report(error: float) -> None:
-                bar.update()
-                bar.set_postfix(error=f"{error:.3f}")
-
-            fit = fit_directions(
-                directions,
-                sampler.sample,
-                updates=self.autoencoder_updates,
-                lr=self.autoencoder_lr,
-                rho=self.rho,
-                tolerance=self.autoencoder_tolerance,
-                on_update=report,
-            )
-        for update, error in enumerate(fit.errors):
-            publish(strategy, "DCO_AutoencoderError", error, update)
-        if not any(fit.errors):
-            warnings.warn(
-                f"Experience {experience_number(strategy)}: the gradients are zero everywhere, so "
-                "there are no directions to remember and this experience will not be protected. "
-                "If training has converged until the criterion's gradients vanish, use "
-                "gradient_source='logits'.",
-                stacklevel=2,
-            )
-            return None
-        # A head that this task does not use has no gradient, hence no part in its directions.
-        used = {name: f for name, f in directions.factors.items() if name in sampler.reached}
-        return Directions(directions.k, used), fit.shares
+        return learn_directions(
+            strategy,
+            self._sampler(strategy, stream, constrained, x_star),
+            Directions.random(constrained, self._k_to_learn),
+            updates=self.autoencoder_updates,
+            lr=self.autoencoder_lr,
+            rho=self.rho,
+            tolerance=self.autoencoder_tolerance,
+        )
 
     def _sampler(
         self,
@@ -294,55 +277,9 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
     def _follow(self, parameters: Weights) -> None:
         """Fit what is kept to parameters that may have grown."""
 
-    # ------------------------------------------------------------------------------- checks
-
-    @abstractmethod
-    def _bytes_expected(self, constrained: Weights) -> int:
-        """What ``memory_bytes`` will be once this experience has been learned."""
-
-    def _targets_each(self, parameters: Collection[str]) -> int:
-        """Number of targets of a direction in which these parameters have a part."""
-        return 1 if self.couple_layers else len(parameters)
-
-    def _warn_of_memory(
-        self, strategy: SupervisedTemplate, constrained: Weights, max_bytes: float
-    ) -> None:
-        expected = self._bytes_expected(constrained)
-        if expected <= max_bytes:
-            return
-        each = bytes_of_directions(constrained, 1, self._targets_each(constrained))
-        affordable = int(self.k - (expected - max_bytes) / each)
-        smaller = (
-            f"a k of at most {affordable} instead of {self.k}"
-            if affordable > 0
-            else "a smaller k from the first experience on"
-        )
-        warnings.warn(
-            f"Experience {experience_number(strategy)}: {type(self).__name__} will keep "
-            f"{expected:,} bytes once it has learned this experience, more than "
-            f"max_bytes={max_bytes:,.0f}, and {self.memory_bytes:,} now. Use {self._THRIFTIER}"
-            f"{smaller}.",
-            stacklevel=2,
-        )
-
     def _constrained(self, strategy: SupervisedTemplate) -> dict[str, Parameter]:
         """The parameters that directions are learned for."""
-        candidates = trainable(strategy.model)
-        if not candidates:
-            raise ModelError(
-                "The model has no trainable parameters (requires_grad is False for all of them, or "
-                "there are none), so there is nothing to constrain. Unfreeze some, or train "
-                "without this plugin."
-            )
-        chosen = {
-            name: parameter
-            for name, parameter in candidates.items()
-            if self.parameter_filter is None or self.parameter_filter(name, parameter)
-        }
-        if not chosen:
-            raise ModelError(
-                "parameter_filter accepts none of the model's trainable parameters "
-                f"({', '.join(candidates)}), so there is nothing to constrain. Let it return True "
-                "for those that are to be constrained."
-            )
+        chosen = constrained_parameters(strategy.model, self.parameter_filter)
+        if self.dco_lambda:
+            refuse_sparse_optimizer(strategy.optimizer, chosen)
         return chosen

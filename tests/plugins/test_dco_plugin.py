@@ -17,8 +17,7 @@ from avalanche_dco import DCO, DCOPlugin
 from avalanche_dco.core.cone import push
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.errors import GradientError, ModelError, SettingError
-from avalanche_dco.plugins import base
-from avalanche_dco.plugins.support import training_batches
+from avalanche_dco.plugins.support import direction_learning, training_batches
 from avalanche_dco.plugins.support.gradient_samplers import LogitSampler, TrajectorySampler
 from tests.support.learning import (
     QUICK,
@@ -148,7 +147,11 @@ class TestEffect:
 
     def test_every_setting_of_the_core_is_handed_on(self, monkeypatch):
         fitted, penalised, sampled = [], [], []
-        fit, call, stream_of = base.fit_directions, Penalty.__call__, training_batches.BatchStream
+        fit, call, stream_of = (
+            direction_learning.fit_directions,
+            Penalty.__call__,
+            training_batches.BatchStream,
+        )
 
         def spy_fit(directions, sample, **settings):
             fitted.append(settings | {"k": directions.k, "m": sample.__self__._m})
@@ -162,7 +165,7 @@ class TestEffect:
             sampled.append((batch_size, num_workers))
             return stream_of(dataset, batch_size, 0)
 
-        monkeypatch.setattr(base, "fit_directions", spy_fit)
+        monkeypatch.setattr(direction_learning, "fit_directions", spy_fit)
         monkeypatch.setattr(Penalty, "__call__", spy_call)
         monkeypatch.setattr(training_batches, "BatchStream", spy_stream)
         plugin = DCOPlugin(
