@@ -24,7 +24,7 @@ known on the way: DCO-COMP compresses by it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -217,22 +217,21 @@ class Fit:
 
 def fit_directions(
     directions: Directions,
-    gradients: Iterator[Weights],
+    sample: Callable[[Callable[[Weights], None]], None],
     *,
     updates: int = 200,
-    gradients_per_update: int = 128,
     lr: float = 1e-2,
     rho: float = 100.0,
     tolerance: float | None = None,
     window: int = 20,
     on_update: Callable[[float], None] | None = None,
 ) -> Fit:
-    """Train ``directions`` in place on a stream of gradients.
+    """Train ``directions`` in place on sampled gradients.
 
     :param directions: where to start from, and where the result is.
-    :param gradients: the stream; ``updates * gradients_per_update`` are taken from it at most.
+    :param sample: called once per update, with a function to which it hands the m gradients of that
+        update, one at a time.
     :param updates: number of autoencoder updates at most.
-    :param gradients_per_update: m.
     :param lr: eta_a, Adam's learning rate.
     :param rho: factor on the loss.
     :param tolerance: stop earlier once the error falls by less than this share from one window
@@ -244,8 +243,7 @@ def fit_directions(
     autoencoder = DirectionAutoencoder(directions, lr=lr, rho=rho)
     errors: list[float] = []
     for _ in range(updates):
-        for _ in range(gradients_per_update):
-            autoencoder.observe(next(gradients))
+        sample(autoencoder.observe)
         errors.append(autoencoder.update())
         if on_update is not None:
             on_update(errors[-1])

@@ -57,9 +57,10 @@ class DCOPlugin(DirectionConstrainedPlugin):
         update of step 1: ``x <- x - gamma_1 (x - x_0)``. 0 switches it off.
     :param gamma_2: pull towards x* after every autoencoder update of step 3.
     :param push_epochs: epochs the optimizer travels on, from a fresh state and without the
-        penalty, to find the way into the cone. 0 leaves the weights where training ended.
+        penalty, to find the way into the cone, on the batches of the strategy's loader (replayed
+        samples included). 0 leaves the weights where training ended.
     :param averaged_points: number of points of that trajectory that are averaged at either end.
-    :param theta: length of the push into the cone.
+    :param theta: length of the push into the cone. 0 leaves the weights where training ended.
     :param gradients_per_update: gradients per autoencoder update. Fewer are faster: 16 instead of
         128 make an eighth of the work.
     :param tau: gradients per move of the model while they are sampled.
@@ -70,7 +71,8 @@ class DCOPlugin(DirectionConstrainedPlugin):
         less than this share from 20 updates to the next 20. None (the default) makes all
         updates, as the paper does.
     :param trajectory_lr: learning rate of the plain SGD that moves the model while gradients are
-        sampled. The weights are put back to x* afterwards.
+        sampled. The weights are put back to x* afterwards. Criteria that sum over samples need a
+        smaller one.
     :param max_penalty_grad_norm: the penalty's gradient is scaled down to this l2 norm where it
         is longer; the criterion's is left alone. None for no limit.
     :param couple_layers: whether the penalty is on codes summed over all parameters, the paper's

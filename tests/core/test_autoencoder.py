@@ -33,6 +33,16 @@ def copy(of):
     )
 
 
+def taking(m, gradients):
+    """Samples the next m of some gradients for every update."""
+
+    def sample(observe):
+        for gradient in itertools.islice(gradients, m):
+            observe(gradient)
+
+    return sample
+
+
 @given(shapes, st.integers(1, 5), st.integers(1, 5), seeds)
 def test_error_and_gradient_equal_autograd_through_encoder_and_decoder(shape, k, m, seed):
     fast, slow = directions(shape, k, seed), directions(shape, k, seed)
@@ -101,13 +111,13 @@ def test_divergence_is_told():
     d = directions({"w": (3, 4)}, 2, 0)
     gradient = weights({"w": (3, 4)}, 1)
     with pytest.raises(GradientError, match=r"diverged.*autoencoder_lr"):
-        fit_directions(d, itertools.repeat(gradient), updates=50, gradients_per_update=1, lr=1e200)
+        fit_directions(d, taking(1, itertools.repeat(gradient)), updates=50, lr=1e200)
 
 
 def test_nothing_but_the_directions_is_kept():
     d = directions({"w": (3, 4)}, 2, 0)
     gradient = weights({"w": (3, 4)}, 1)
-    fit_directions(d, itertools.repeat(gradient), updates=1, gradients_per_update=1)
+    fit_directions(d, taking(1, itertools.repeat(gradient)), updates=1)
     assert all(t.grad is None for f in d.factors.values() for t in (f.U, f.V))
 
 
@@ -121,7 +131,7 @@ def test_fit_finds_the_subspace_the_gradients_lie_in():
             yield {name: a * basis[0][name] + b * basis[1][name] for name in shape}
 
     d = Directions.random(weights(shape, 9), 24)
-    errors = fit_directions(d, gradients(), updates=400, gradients_per_update=8, lr=0.02).errors
+    errors = fit_directions(d, taking(8, gradients()), updates=400, lr=0.02).errors
     assert len(errors) == 400
     assert errors[0] > 0.9
     assert errors[-1] < 0.02
@@ -132,7 +142,7 @@ def test_shares_are_those_of_the_gradients_along_each_direction(shape, seed):
     d = directions(shape, 3, seed)
     W = explicit_matrix(copy(d))
     gradients = [weights(shape, seed + j) for j in range(1, 5)]
-    fit = fit_directions(d, iter(gradients), updates=1, gradients_per_update=4)
+    fit = fit_directions(d, taking(4, iter(gradients)), updates=1)
     G = torch.stack([flat(g) for g in gradients], dim=1)
     expected = (W.T @ G).square().sum(1) / G.square().sum()
     torch.testing.assert_close(fit.shares, expected, rtol=1e-10, atol=1e-10)
@@ -164,7 +174,7 @@ def test_gradients_are_taken_one_at_a_time_and_not_kept():
             assert sum(ref() is not None for ref in alive) <= 2
             yield {"w": tensor}
 
-    fit_directions(directions(shape, 2, 0), gradients(), updates=3, gradients_per_update=16)
+    fit_directions(directions(shape, 2, 0), taking(16, gradients()), updates=3)
     assert len(alive) == 48
 
 
@@ -172,7 +182,7 @@ def test_zero_gradients_are_reconstructed_exactly_and_change_nothing():
     d = directions({"w": (3, 4)}, 2, 0)
     before = copy(d)
     zero = {"w": torch.zeros(3, 4, dtype=torch.float64)}
-    fit = fit_directions(d, itertools.repeat(zero), updates=3, gradients_per_update=2)
+    fit = fit_directions(d, taking(2, itertools.repeat(zero)), updates=3)
     assert fit.errors == [0.0, 0.0, 0.0]
     assert fit.shares.tolist() == [0.0, 0.0]
     assert torch.equal(d.factors["w"].U, before.factors["w"].U)
@@ -186,18 +196,19 @@ def test_broken_gradient_is_refused_by_name(bad):
     gradient = weights(shape, 1)
     gradient["broken"][0, 1] = bad
     with pytest.raises(GradientError, match="gradient of 'broken' is infinite or not a number"):
-        fit_directions(d, itertools.repeat(gradient), updates=1, gradients_per_update=2)
+        fit_directions(d, taking(2, itertools.repeat(gradient)), updates=1)
     assert torch.equal(d.factors["fine"].U, before.factors["fine"].U)
 
 
 def test_stops_when_the_error_has_stopped_improving():
     shape = {"w": (3, 4)}
     gradient = weights(shape, 1)
-    run = {"updates": 500, "gradients_per_update": 1, "lr": 0.05}
+    run = {"updates": 500, "lr": 0.05}
+    sample = taking(1, itertools.repeat(gradient))
     with_tolerance = fit_directions(
-        directions(shape, 2, 0), itertools.repeat(gradient), tolerance=0.05, window=10, **run
+        directions(shape, 2, 0), sample, tolerance=0.05, window=10, **run
     ).errors
-    without = fit_directions(directions(shape, 2, 0), itertools.repeat(gradient), **run).errors
+    without = fit_directions(directions(shape, 2, 0), sample, **run).errors
     assert 20 <= len(with_tolerance) < 500
     assert with_tolerance == without[: len(with_tolerance)]
     assert len(without) == 500
@@ -214,9 +225,8 @@ def test_every_update_is_reported():
     seen = []
     errors = fit_directions(
         directions({"w": (3, 4)}, 2, 0),
-        itertools.repeat(weights({"w": (3, 4)}, 1)),
+        taking(2, itertools.repeat(weights({"w": (3, 4)}, 1))),
         updates=4,
-        gradients_per_update=2,
         on_update=seen.append,
     ).errors
     assert seen == errors

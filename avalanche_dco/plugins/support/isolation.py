@@ -25,12 +25,14 @@ def isolated(strategy: SupervisedTemplate) -> Iterator[None]:
 
     Afterwards everything but the parameters' values is as before: buffers (such as BatchNorm's
     running statistics), gradients, train/eval modes, the optimizer's state and settings, the
-    strategy's mini-batch and loss, and the random generators. These take their course from one
-    number drawn from torch's generator: what follows does not depend on how much randomness was
-    used within, and yet two experiences do not see the same random numbers.
+    strategy's mini-batch and loss, and the random generators, its loader's own among them. The
+    global ones take their course from one number drawn from torch's generator: what follows does
+    not depend on how much randomness was used within, and yet two experiences do not see the same
+    random numbers.
     """
     with (
         _attributes_kept(strategy),
+        _generators_kept(strategy.dataloader),
         model_kept(strategy.model, weights=False),
         _fresh_optimizer_state(strategy.optimizer),
         _own_randomness(),
@@ -46,6 +48,22 @@ def _attributes_kept(strategy: SupervisedTemplate) -> Iterator[None]:
     finally:
         for name, value in kept.items():
             setattr(strategy, name, value)
+
+
+@contextmanager
+def _generators_kept(loader: Any) -> Iterator[None]:
+    """Rewind random generators that a loader has for itself."""
+    places = (
+        getattr(loader, "generator", None),
+        getattr(getattr(loader, "sampler", None), "generator", None),
+        getattr(loader, "loader_kwargs", {}).get("generator"),
+    )
+    states = [(place, place.get_state()) for place in places if place is not None]
+    try:
+        yield
+    finally:
+        for generator, state in states:
+            generator.set_state(state)
 
 
 @contextmanager
