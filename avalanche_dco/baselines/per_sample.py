@@ -8,6 +8,7 @@ GRU, models that return several tensors, ...) gets one backward pass per sample.
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from textwrap import shorten
 
 import torch
 from avalanche.models import avalanche_forward
@@ -250,7 +251,7 @@ def _refuse_infinite(losses: Tensor, outputs: object) -> None:
 
 
 def _warn_of_loop(what: str, error: Exception) -> None:
-    reason = str(error).strip().splitlines()[0]
+    reason = shorten(str(error), 200)
     warnings.warn(
         f"{what} cannot be vectorised over samples ({reason}), so the importances take one "
         "backward pass per sample: they are exact, but slow.",
