@@ -19,7 +19,7 @@ from avalanche_dco.plugins.support.model_state import modes_kept, random_state_k
 
 
 class PerSampleImportances(RealDenseGradients, InputChecks):
-    """Tries the pass on two samples before an experience's first step.
+    """Tries the pass on two samples before a strategy's first step.
 
     A model or a criterion that the pass cannot deal with is thus refused before it is trained.
     """
@@ -32,10 +32,9 @@ class PerSampleImportances(RealDenseGradients, InputChecks):
 
     def before_training_iteration(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
         """Refuse what the pass after the experience would fail on."""
-        first = not self._seen
         super().before_training_iteration(strategy, *args, **kwargs)
         model = strategy.model
-        if not first or any(is_lazy(parameter) for parameter in model.parameters()):
+        if strategy.clock.train_iterations or any(map(is_lazy, model.parameters())):
             return
         with modes_kept(model), random_state_kept():
             model.eval()

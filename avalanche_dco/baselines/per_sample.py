@@ -123,7 +123,7 @@ def _has_samples_first(model: nn.Module, batch: Batch, outputs: object) -> bool:
     if not (isinstance(outputs, Tensor) and outputs.ndim and len(outputs) == len(x)):
         return False
     try:
-        with torch.enable_grad():
+        with torch.no_grad():
             alone = avalanche_forward(model, x[:1], task_labels[:1])
     except _NotVectorisable as error:
         raise ModelError(
