@@ -4,11 +4,13 @@ import copy
 from collections import defaultdict
 from typing import Any
 
+import torch
 from avalanche.models.utils import is_multi_task_module
 from avalanche.training import plugins
 from torch import Tensor, nn
 
-from avalanche_dco.errors import StateError
+from avalanche_dco.baselines.samples import labelled
+from avalanche_dco.errors import ModelError, StateError
 from avalanche_dco.plugins.support.checks import InputChecks
 from avalanche_dco.plugins.support.plain import Plain
 from avalanche_dco.plugins.support.state import PluginState
@@ -35,21 +37,33 @@ class LwFPlugin(InputChecks, PluginState, plugins.LwFPlugin):
         """Give a teacher that was loaded its model."""
         super().before_training(strategy, *args, **kwargs)
         if self._teacher is not None:
-            teacher = copy.deepcopy(strategy.model).eval()
+            teacher = _copy(strategy.model).eval()
             _load(teacher, self._teacher)
             self.lwf.prev_model, self._teacher = teacher, None
 
+    def _check_labels(self, strategy: Any, outputs: Any) -> None:
+        if not isinstance(outputs, Tensor):
+            raise ModelError(
+                "LwFPlugin distils the outputs for each class, which have to be one tensor, but "
+                f"this model returns {type(outputs).__name__}. Let it return the outputs only."
+            )
+        super()._check_labels(strategy, outputs)
+
     def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
         """Make the teacher, and note the classes it knows."""
-        self.lwf.expcount += 1
-        self.lwf.prev_model = copy.deepcopy(strategy.model).eval()
+        teacher = _copy(strategy.model).eval()
         dataset = strategy.experience.dataset
         # Outputs that all tasks share go by the name of task 0.
         multi_task = is_multi_task_module(strategy.model)
-        targets = dataset.targets
+        targets = torch.as_tensor(list(dataset.targets))
         tasks = getattr(dataset, "targets_task_labels", [0] * len(targets))
-        for target, task in zip(targets, tasks, strict=True):
-            self.lwf.prev_classes_by_task[int(task) if multi_task else 0].add(int(target))
+        known = labelled(targets, getattr(strategy, "_criterion", None))
+        classes = copy.deepcopy(self.lwf.prev_classes_by_task)
+        for target, task, is_known in zip(targets.tolist(), tasks, known.tolist(), strict=True):
+            if is_known and target >= 0:
+                classes[int(task) if multi_task else 0].add(target)
+        self.lwf.prev_model, self.lwf.prev_classes_by_task = teacher, classes
+        self.lwf.expcount += 1
         self._finished(strategy)
 
     def _settings(self) -> Plain:
@@ -72,6 +86,17 @@ class LwFPlugin(InputChecks, PluginState, plugins.LwFPlugin):
             set, {task: set(known) for task, known in memory["classes_by_task"].items()}
         )
         self.lwf.expcount = memory["experiences"]
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    """A deep copy; tensors with a graph, as old-style ``weight_norm`` leaves them, lose it."""
+    computed = {
+        id(value): value.detach().clone()
+        for module in model.modules()
+        for value in vars(module).values()
+        if isinstance(value, Tensor) and value.grad_fn is not None
+    }
+    return copy.deepcopy(model, computed)
 
 
 def _load(teacher: nn.Module, state: dict[str, Tensor]) -> None:

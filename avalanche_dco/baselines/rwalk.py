@@ -8,13 +8,15 @@ from avalanche.training.utils import ParamData, copy_params_dict, zerolike_param
 from torch import Tensor
 
 from avalanche_dco.baselines.param_data import as_param_data, as_tensors
+from avalanche_dco.baselines.requirements import RealDenseGradients
+from avalanche_dco.errors import SettingError
 from avalanche_dco.plugins.support.checks import InputChecks
 from avalanche_dco.plugins.support.model_state import modes_kept
 from avalanche_dco.plugins.support.plain import Plain
 from avalanche_dco.plugins.support.state import PluginState
 
 
-class RWalkPlugin(InputChecks, PluginState, plugins.RWalkPlugin):
+class RWalkPlugin(RealDenseGradients, InputChecks, PluginState, plugins.RWalkPlugin):
     """Avalanche's RWalk with four corrections.
 
     * Avalanche 0.6.0 puts the model into eval mode before every training iteration and leaves it
@@ -33,7 +35,17 @@ class RWalkPlugin(InputChecks, PluginState, plugins.RWalkPlugin):
     _SETTINGS = ("ewc_lambda", "ewc_alpha", "delta_t")
     _CHANGES_WITHIN = True
     _FOR_ALL_PARAMETERS = True
+    _NEEDS_SHAPES = True
     _KEPT = ("iter_importance", "exp_importance", "exp_scores", "exp_params", "exp_penalties")
+
+    def before_training(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
+        """Refuse a training without steps: the importances are made of them."""
+        if strategy.train_epochs < 1:
+            raise SettingError(
+                f"train_epochs={strategy.train_epochs} trains nothing, and RWalkPlugin computes "
+                "its importances from the steps of the training. Write at least train_epochs=1."
+            )
+        super().before_training(strategy, *args, **kwargs)
 
     def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
         """Start the first interval of the experience, with the parameters it has by now."""
@@ -79,6 +91,10 @@ class RWalkPlugin(InputChecks, PluginState, plugins.RWalkPlugin):
                     outputs = strategy.forward()
                 self._check_labels(strategy, outputs)
             super()._update_grad(strategy)
+        for name, parameter in model.named_parameters():
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.to_dense()
+                self.iter_grad[name].data = parameter.grad.clone()
 
     def _memory(self) -> Plain:
         return {name: as_tensors(getattr(self, name)) for name in self._KEPT}

@@ -132,13 +132,6 @@ class DirectionConstrainedPlugin(InputChecks, MemoryLimit, PluginState, Supervis
         """Refuse, or warn of, what would quietly give other numbers than the user expects."""
         super().before_training(strategy, **kwargs)
         refuse_other_plugins(strategy, DirectionConstrainedPlugin)
-        if self.penalty is not None and strategy.clock.train_exp_counter == 0:
-            warnings.warn(
-                f"This {type(self).__name__} has learned directions already, but the strategy has "
-                "not trained yet: its model will be held to the weights of another run. Make a "
-                "new plugin for every run.",
-                stacklevel=2,
-            )
         if strategy.eval_every >= 1 and self._pushes and not self._warned_of_early_evaluation:
             self._warned_of_early_evaluation = True
             warnings.warn(

@@ -29,7 +29,8 @@ def count_gradients(network: nn.Module) -> None:
     """Count every batch that goes through a network with gradients on, whoever sends it there.
 
     Training steps, DCO's steps 2 and 3, the second pass per step of RWalk, A-GEM and LwF, and the
-    batches of which EWC and MAS take importances. Evaluation is not counted.
+    batches of which EWC and MAS take importances, with the two samples that they try before the
+    first step. Evaluation is not counted.
 
     :param network: the network.
     """

@@ -28,6 +28,24 @@ def modes_kept(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def attributes_kept(model: nn.Module) -> Iterator[None]:
+    """Give every module back the attributes it had on entry, and no others.
+
+    Forward passes leave tensors behind: weights that old-style ``weight_norm`` computes, outputs
+    that a model keeps to look at.
+
+    :param model: the model that is called inside the block.
+    """
+    attributes = [(module, dict(vars(module))) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, kept in attributes:
+            vars(module).clear()
+            vars(module).update(kept)
+
+
+@contextmanager
 def random_state_kept() -> Iterator[None]:
     """Rewind the generators of Python, NumPy and torch (every device) to where they were."""
     python_state, numpy_state = random.getstate(), np.random.get_state()

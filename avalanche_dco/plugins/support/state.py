@@ -7,6 +7,7 @@ it belongs to, and carries a checksum of itself.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -109,14 +110,16 @@ class PluginState(ABC):
     # ---------------------------------------------------------------------- for the plugins
 
     def before_training(self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any) -> None:
-        """Fit a state that was loaded to the strategy it was loaded for."""
+        """Fit a state that was loaded to its strategy; warn of one from another run."""
         if self._parameters is not None:
             if self._loaded:
                 _refuse_other_model(type(self).__name__, self._parameters, strategy.model)
                 self._set_clock(strategy)
                 self._loaded = False
-            elif self._FOR_ALL_PARAMETERS:
-                self._refuse_changed_model(self._parameters, strategy.model)
+            else:
+                self._warn_of_another_run(strategy)
+                if self._FOR_ALL_PARAMETERS:
+                    self._refuse_changed_model(self._parameters, strategy.model)
             self._follow_device(strategy.model)
         super().before_training(strategy, *args, **kwargs)  # type: ignore[misc]
 
@@ -152,6 +155,18 @@ class PluginState(ABC):
                 f"The state of {type(self).__name__} knows {wanted} experiences, but this strategy "
                 f"has trained {clock.train_exp_counter}. Load it into a plugin of a strategy that "
                 "has not trained yet, or has trained the same experiences."
+            )
+
+    def _warn_of_another_run(self, strategy: SupervisedTemplate) -> None:
+        if strategy.clock.train_exp_counter == strategy.clock.train_iterations == 0:
+            mine = type(self).__name__
+            warnings.warn(
+                f"This {mine} has learned in another strategy already, and this strategy has not "
+                "trained yet: what it remembers of the other run will be mixed up with this one. "
+                "Make a new plugin for every run. To go on with the model of the other run, let "
+                "the plugin load its own state first, plugin.load_state_dict(plugin.state_dict()): "
+                "it then sets this strategy's clock.",
+                stacklevel=2,
             )
 
     def _refuse_changed_model(self, parameters: dict[str, list[int]], model: nn.Module) -> None:

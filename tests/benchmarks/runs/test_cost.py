@@ -40,7 +40,8 @@ def shown(tmp_path, method, **wishes):
         ("naive", 0, [BATCHES] * 5),
         ("si", 3 * ONE, [BATCHES] * 5),  # weights, importances, path integrals
         ("rwalk", 4 * ONE, [2 * BATCHES] * 5),  # weights, penalties, scores, importances
-        ("mas", 2 * ONE, [BATCHES + 2] * 5),  # weights and importances; batches of 256
+        # Weights and importances; batches of 256, and two samples tried before the first step.
+        ("mas", 2 * ONE, [BATCHES + 3] + [BATCHES + 2] * 4),
         ("lwf", ONE + 10 * 8, [BATCHES] + [2 * BATCHES] * 4),  # the teacher and its mask
         ("a-gem", 5 * 10 * SAMPLE, [BATCHES] + [2 * BATCHES] * 4),
         ("joint", SAMPLES * SAMPLE, [46]),
