@@ -18,11 +18,11 @@ from torch.nn.parameter import is_lazy
 from avalanche_dco.core.autoencoder import fit_directions
 from avalanche_dco.core.cone import TrajectoryEnds, has_direction, push
 from avalanche_dco.core.directions import Directions, Weights, bytes_of_directions
-from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.errors import ModelError
 from avalanche_dco.plugins.support.checks import InputChecks, naming_experience, refuse_broken
 from avalanche_dco.plugins.support.gradients import criterion_gradients, logit_gradients, trainable
 from avalanche_dco.plugins.support.isolation import isolated
+from avalanche_dco.plugins.support.penalised_training import PenalisedTraining, PenaltyStep
 from avalanche_dco.plugins.support.reporting import experience_number, progress_bar, publish
 from avalanche_dco.plugins.support.sampling import BatchStream
 from avalanche_dco.plugins.support.settings import check_direction_settings
@@ -35,13 +35,21 @@ ParameterFilter = Callable[[str, Parameter], bool]
 GradientSource = Literal["criterion", "logits"]
 
 
-class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC):
+class DirectionConstrainedPlugin(
+    InputChecks, PluginState, PenalisedTraining, SupervisedPlugin, ABC
+):
     """What DCO and DCO-COMP have in common; they differ in how directions are stored (step 4).
 
     For the arguments, see :class:`avalanche_dco.DCOPlugin`.
     """
 
-    _SETTINGS: tuple[str, ...] = ("k", "dco_lambda", "couple_layers", "gradient_source")
+    _SETTINGS: tuple[str, ...] = (
+        "k",
+        "dco_lambda",
+        "penalty_step",
+        "couple_layers",
+        "gradient_source",
+    )
     _BINDING: tuple[str, ...] = ("couple_layers",)
     _ON_MODEL_DEVICE = False  # see _follow
     couple_layers: bool = True  # for states and checkpoints that are older than this setting
@@ -65,7 +73,9 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
         autoencoder_updates: int = 200,
         autoencoder_tolerance: float | None = None,
         trajectory_lr: float = 1e-3,
+        penalty_step: PenaltyStep = "implicit",
         max_penalty_grad_norm: float | None = 20.0,
+        move_unused: bool = False,
         couple_layers: bool = True,
         gradient_source: GradientSource = "criterion",
         parameter_filter: ParameterFilter | None = None,
@@ -86,7 +96,9 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
         self.autoencoder_updates = autoencoder_updates
         self.autoencoder_tolerance = autoencoder_tolerance
         self.trajectory_lr = trajectory_lr
+        self.penalty_step = penalty_step
         self.max_penalty_grad_norm = max_penalty_grad_norm
+        self.move_unused = move_unused
         self.couple_layers = couple_layers
         self.gradient_source = gradient_source
         self.parameter_filter = parameter_filter
@@ -94,13 +106,6 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
 
         check_direction_settings(vars(self))
 
-        # Kept between experiences.
-        self.penalty: Penalty | None = None
-        """The penalty of all past experiences; None before the first has been learned."""
-        # Lives for one experience.
-        self._x_0: dict[str, Tensor] = {}
-        # Lives for one epoch.
-        self._penalties: list[Tensor] = []
         self._warned_of_early_evaluation = False
 
     @property
@@ -148,40 +153,13 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
                 self._warn_of_memory(strategy, constrained, self.max_bytes)
         if self.penalty is not None:
             self._follow(dict(strategy.model.named_parameters()))
-        if self.gamma_1:
-            self._x_0 = _snapshot(trainable(strategy.model))
-
-    def before_backward(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
-        """L_i = L_ce + lambda sum_j ||ENC^j(x - x_j*)||^2, Eq. (main_obj)."""
-        if self.penalty is None or self.dco_lambda == 0:
-            return
-        value = self.penalty(
-            dict(strategy.model.named_parameters()), self.dco_lambda, self.max_penalty_grad_norm
-        )
-        strategy.loss += value
-        self._penalties.append(value.detach())
-
-    @torch.no_grad()
-    def after_update(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
-        """The pull, x <- x - gamma_1 (x - x_0)."""
-        if self.gamma_1:
-            for name, parameter in trainable(strategy.model).items():
-                if name in self._x_0:
-                    parameter.lerp_(self._x_0[name], self.gamma_1)
-
-    def after_training_epoch(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
-        """Report the penalty, averaged over the epoch; refuse to go on with broken weights."""
-        super().after_training_epoch(strategy, **kwargs)
-        if self._penalties:
-            mean = torch.stack(self._penalties).mean().item()
-            publish(strategy, "DCO_Penalty", mean, strategy.clock.train_iterations)
-            self._penalties = []
+        self._start_training(strategy)
 
     # ------------------------------------------------------- steps 2 to 4, after an experience
 
     def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Push into the cone, learn the task's directions, store them."""
-        self._x_0 = {}
+        self._end_training()
         if self.push_epochs or self.autoencoder_updates:
             self._push_and_learn(strategy, **kwargs)
         self._finished(strategy)
