@@ -76,7 +76,7 @@ class ImplicitStep:
         :return: the penalty of the weights after the step, a scalar in double precision.
         """
         residual = self.directions.encode(x).sub_(self.penalty.targets)
-        codes, left = torch.zeros_like(residual), residual.double()
+        codes, left = torch.zeros_like(residual), residual.to(torch.float64, copy=True)
         for system in self._systems:
             at, roots = system.columns, self._roots[system.columns]
             y = system.solve(roots * residual[at])
@@ -86,7 +86,8 @@ class ImplicitStep:
         scale = shortening(list(gradient.values()), max_grad_norm)
         for name, size in self.sizes.items():
             x[name].sub_((gradient[name] * (scale * size)).to(x[name].dtype))
-        after = torch.lerp(residual.double(), left, torch.as_tensor(scale).to(left))
+        share = scale if isinstance(scale, float) else scale.double()
+        after = torch.lerp(residual.double(), left, share)
         weighted = self._roots.square() * after
         return self.strength * (weighted @ after + self.penalty.constant)
 
@@ -116,8 +117,8 @@ def _gram(directions: Directions, sizes: Mapping[str, float], columns: slice) ->
         f = directions.factors[name]
         U, V = f.U.double(), f.V.double()
         first, rows = f.start - columns.start, U.shape[1]
-        for some in torch.arange(rows).split(_COLUMNS_AT_A_TIME):
-            at = slice(int(some[0]), int(some[-1]) + 1)
-            block = (U.mT @ U[:, at]).mul_(V.mT @ V[:, at]).mul_(size)
-            gram[first : first + rows, first + at.start : first + at.stop] += block
+        part = gram[first : first + rows, first : first + rows]
+        for start in range(0, rows, _COLUMNS_AT_A_TIME):
+            at = slice(start, start + _COLUMNS_AT_A_TIME)
+            part[:, at] += (U.mT @ U[:, at]).mul_(V.mT @ V[:, at]).mul_(size)
     return gram

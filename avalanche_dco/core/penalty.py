@@ -264,7 +264,7 @@ def largest_eigenvalue(apply: Callable[[Tensor], Tensor], like: Tensor) -> Tenso
     :param apply: multiplies a vector by the matrix.
     :param like: a tensor of the vectors' length, precision and device.
     """
-    generator = torch.Generator().manual_seed(0)  # the user's random numbers stay untouched
+    generator = torch.Generator("cpu").manual_seed(0)  # the user's random numbers stay untouched
     vector = torch.randn(len(like), generator=generator, device="cpu").to(like)
     norm = torch.linalg.vector_norm(vector)
     for _ in range(_POWER_ITERATIONS):

@@ -14,7 +14,7 @@ from torch import nn
 
 from avalanche_dco import DCO, DCOPlugin
 from avalanche_dco.core.cone import push
-from avalanche_dco.core.penalty import Penalty
+from avalanche_dco.core.implicit_step import ImplicitStep
 from avalanche_dco.errors import GradientError, ModelError, SettingError
 from avalanche_dco.plugins import base
 from tests.support.learning import (
@@ -128,7 +128,9 @@ class TestEffect:
             "autoencoder_updates": 13,
             "autoencoder_tolerance": 0.14,
             "trajectory_lr": 0.15,
+            "penalty_step": "gradient",
             "max_penalty_grad_norm": 16.0,
+            "move_unused": True,
             "couple_layers": False,
             "gradient_source": "logits",
             "parameter_filter": lambda name, parameter: True,
@@ -145,22 +147,22 @@ class TestEffect:
 
     def test_every_setting_of_the_core_is_handed_on(self, monkeypatch):
         fitted, penalised, sampled = [], [], []
-        fit, call, stream_of = base.fit_directions, Penalty.__call__, base.BatchStream
+        fit, call, stream_of = base.fit_directions, ImplicitStep.__call__, base.BatchStream
 
         def spy_fit(directions, gradients, **settings):
             fitted.append(settings | {"k": directions.k})
             return fit(directions, gradients, **settings)
 
-        def spy_call(self, x, strength, max_grad_norm):
-            penalised.append((strength, max_grad_norm))
-            return call(self, x, strength, max_grad_norm)
+        def spy_call(self, x, max_grad_norm):
+            penalised.append((self.strength, max_grad_norm))
+            return call(self, x, max_grad_norm)
 
         def spy_stream(dataset, batch_size, num_workers):
             sampled.append((batch_size, num_workers))
             return stream_of(dataset, batch_size, 0)
 
         monkeypatch.setattr(base, "fit_directions", spy_fit)
-        monkeypatch.setattr(Penalty, "__call__", spy_call)
+        monkeypatch.setattr(ImplicitStep, "__call__", spy_call)
         monkeypatch.setattr(base, "BatchStream", spy_stream)
         plugin = DCOPlugin(
             **QUICK,

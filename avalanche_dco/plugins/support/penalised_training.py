@@ -102,7 +102,7 @@ class PenalisedTraining:
         parameters = trainable(strategy.model)
         if self.gamma_1:
             for name, parameter in parameters.items():
-                if name in self._x_0 and (self.move_unused or name in self._used):
+                if name in self._x_0:  # one that is not used is at x_0
                     parameter.lerp_(self._x_0[name], self.gamma_1)
         if self.penalty is not None and self.dco_lambda > 0 and self.penalty_step == "implicit":
             step = self._prepared(strategy, self.penalty, self._moving(parameters))
