@@ -48,7 +48,6 @@ _DCO: Settings = {
     "autoencoder_lr": 1e-2,
     "autoencoder_updates": 200,
     "trajectory_lr": 1e-3,
-    "penalty_step": "gradient",
 }
 _COMP: Settings = {"compression_updates": 50, "compression_lr": 2e-2}
 
