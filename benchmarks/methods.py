@@ -178,10 +178,13 @@ def _plugged(name: str, plugin: Callable[..., SupervisedPlugin], **entries: Any)
     return Method(name, with_plugin(plugin), plugin, **entries)
 
 
+# The paper's step, with which all kept results were made that do not say otherwise.
+_OF_THE_PAPER: Setting = {"penalty_step": "gradient"}
+
 _ALL = (
     Method("naive", Naive),
-    Method("dco", DCO, DCOPlugin, keeps=("memory_bytes",)),
-    Method("dco-comp", DCOComp, DCOCompPlugin, keeps=("memory_bytes",)),
+    Method("dco", DCO, DCOPlugin, fixed=_OF_THE_PAPER, keeps=("memory_bytes",)),
+    Method("dco-comp", DCOComp, DCOCompPlugin, fixed=_OF_THE_PAPER, keeps=("memory_bytes",)),
     _plugged(
         "ewc",
         EWCPlugin,

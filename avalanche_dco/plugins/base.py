@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
 from avalanche.benchmarks import OnlineCLExperience
 from avalanche.core import SupervisedPlugin
 from torch import Tensor
@@ -15,7 +14,6 @@ from torch.nn import Parameter
 from torch.nn.parameter import is_lazy
 
 from avalanche_dco.core.directions import Directions, Weights
-from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.errors import ModelError
 from avalanche_dco.plugins.support.checks import InputChecks, naming_experience
 from avalanche_dco.plugins.support.compatibility import (
@@ -33,8 +31,8 @@ from avalanche_dco.plugins.support.gradient_samplers import (
 from avalanche_dco.plugins.support.gradients import assign, snapshot, trainable
 from avalanche_dco.plugins.support.isolation import isolated
 from avalanche_dco.plugins.support.memory import MemoryLimit
+from avalanche_dco.plugins.support.penalised_training import PenalisedTraining, PenaltyStep
 from avalanche_dco.plugins.support.push import push_into_cone
-from avalanche_dco.plugins.support.reporting import publish
 from avalanche_dco.plugins.support.settings import check_direction_settings
 from avalanche_dco.plugins.support.state import PluginState
 from avalanche_dco.plugins.support.training_batches import can_travel, training_batches
@@ -45,13 +43,21 @@ if TYPE_CHECKING:
 GradientSource = Literal["criterion", "logits"]
 
 
-class DirectionConstrainedPlugin(InputChecks, MemoryLimit, PluginState, SupervisedPlugin, ABC):
+class DirectionConstrainedPlugin(
+    InputChecks, MemoryLimit, PluginState, PenalisedTraining, SupervisedPlugin, ABC
+):
     """What DCO and DCO-COMP have in common; they differ in how directions are stored (step 4).
 
     For the arguments, see :class:`avalanche_dco.DCOPlugin`.
     """
 
-    _SETTINGS: tuple[str, ...] = ("k", "dco_lambda", "couple_layers", "gradient_source")
+    _SETTINGS: tuple[str, ...] = (
+        "k",
+        "dco_lambda",
+        "penalty_step",
+        "couple_layers",
+        "gradient_source",
+    )
     _BINDING: tuple[str, ...] = ("couple_layers",)
     _ON_MODEL_DEVICE = False  # see _follow
     couple_layers: bool = True  # for states and checkpoints that are older than this setting
@@ -73,7 +79,9 @@ class DirectionConstrainedPlugin(InputChecks, MemoryLimit, PluginState, Supervis
         autoencoder_updates: int = 200,
         autoencoder_tolerance: float | None = None,
         trajectory_lr: float = 1e-3,
+        penalty_step: PenaltyStep = "implicit",
         max_penalty_grad_norm: float | None = 20.0,
+        move_unused: bool = False,
         couple_layers: bool = True,
         gradient_source: GradientSource = "criterion",
         parameter_filter: ParameterFilter | None = None,
@@ -94,7 +102,9 @@ class DirectionConstrainedPlugin(InputChecks, MemoryLimit, PluginState, Supervis
         self.autoencoder_updates = autoencoder_updates
         self.autoencoder_tolerance = autoencoder_tolerance
         self.trajectory_lr = trajectory_lr
+        self.penalty_step = penalty_step
         self.max_penalty_grad_norm = max_penalty_grad_norm
+        self.move_unused = move_unused
         self.couple_layers = couple_layers
         self.gradient_source = gradient_source
         self.parameter_filter = parameter_filter
@@ -102,13 +112,6 @@ class DirectionConstrainedPlugin(InputChecks, MemoryLimit, PluginState, Supervis
 
         check_direction_settings(vars(self))
 
-        # Kept between experiences.
-        self.penalty: Penalty | None = None
-        """The penalty of all past experiences; None before the first has been learned."""
-        # Lives for one experience.
-        self._x_0: dict[str, Tensor] = {}
-        # Lives for one epoch.
-        self._penalties: list[Tensor] = []
         self._warned_of_early_evaluation = False
 
     @property
@@ -155,40 +158,13 @@ class DirectionConstrainedPlugin(InputChecks, MemoryLimit, PluginState, Supervis
                 self._warn_of_memory(strategy, constrained, self.max_bytes)
         if self.penalty is not None:
             self._follow(dict(strategy.model.named_parameters()))
-        if self.gamma_1:
-            self._x_0 = snapshot(trainable(strategy.model))
-
-    def before_backward(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
-        """L_i = L_ce + lambda sum_j ||ENC^j(x - x_j*)||^2, Eq. (main_obj)."""
-        if self.penalty is None or self.dco_lambda == 0:
-            return
-        value = self.penalty(
-            dict(strategy.model.named_parameters()), self.dco_lambda, self.max_penalty_grad_norm
-        )
-        strategy.loss += value
-        self._penalties.append(value.detach())
-
-    @torch.no_grad()
-    def after_update(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
-        """The pull, x <- x - gamma_1 (x - x_0)."""
-        if self.gamma_1:
-            for name, parameter in trainable(strategy.model).items():
-                if name in self._x_0:
-                    parameter.lerp_(self._x_0[name], self.gamma_1)
-
-    def after_training_epoch(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
-        """Report the penalty, averaged over the epoch; refuse to go on with broken weights."""
-        super().after_training_epoch(strategy, **kwargs)
-        if self._penalties:
-            mean = torch.stack(self._penalties).mean().item()
-            publish(strategy, "DCO_Penalty", mean, strategy.clock.train_iterations)
-            self._penalties = []
+        self._start_training(strategy)
 
     # ------------------------------------------------------- steps 2 to 4, after an experience
 
     def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Push into the cone, learn the task's directions, store them."""
-        self._x_0 = {}
+        self._end_training()
         if self._pushes or self.autoencoder_updates:
             self._push_and_learn(strategy, **kwargs)
         self._finished(strategy)

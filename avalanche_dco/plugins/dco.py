@@ -73,8 +73,14 @@ class DCOPlugin(DirectionConstrainedPlugin):
     :param trajectory_lr: learning rate of the plain SGD that moves the model while gradients are
         sampled. The weights are put back to x* afterwards. Criteria that sum over samples need a
         smaller one.
+    :param penalty_step: how the penalty moves the weights. ``"implicit"`` makes its exact implicit
+        step after every step of the optimizer, which is stable with any learning rate and strength.
+        ``"gradient"``, as in the paper, adds its gradient to the criterion's, and is stable while
+        ``lr * 2 * dco_lambda * ||W^T W||`` is about 1 or less.
     :param max_penalty_grad_norm: the penalty's gradient is scaled down to this l2 norm where it
         is longer; the criterion's is left alone. None for no limit.
+    :param move_unused: whether the penalty also moves parameters that the experience does not use,
+        such as heads of other tasks, as in the paper. By default they stay as they are.
     :param couple_layers: whether the penalty is on codes summed over all parameters, the paper's
         common feature vector. With False, it is on the codes of every parameter (weight and bias
         apart): the same directions, ``k`` targets per experience for each parameter instead of

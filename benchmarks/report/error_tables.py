@@ -28,7 +28,7 @@ _SHOWN = (
 # The same, where they are not what the method or the training has by default.
 _SHOWN_IF_CHANGED = (
     "couple_layers", "compression_loss", "dco_lambda", "gamma_1", "gradient_source", "theta",
-    "later_lr_factor", "precision", "experiences",
+    "penalty_step", "later_lr_factor", "precision", "experiences",
 )  # fmt: skip
 # What runs that are older than a setting had in its place, where that is not today's default.
 _BEFORE_IT_CAME = {"dco-comp": {"compression_loss": "directions"}}

@@ -15,7 +15,7 @@ from torch import nn
 
 from avalanche_dco import DCO, DCOPlugin
 from avalanche_dco.core.cone import push
-from avalanche_dco.core.penalty import Penalty
+from avalanche_dco.core.implicit_step import ImplicitStep
 from avalanche_dco.errors import GradientError, ModelError, SettingError
 from avalanche_dco.plugins.support import direction_learning, training_batches
 from avalanche_dco.plugins.support.gradient_samplers import LogitSampler, TrajectorySampler
@@ -130,7 +130,9 @@ class TestEffect:
             "autoencoder_updates": 13,
             "autoencoder_tolerance": 0.14,
             "trajectory_lr": 0.15,
+            "penalty_step": "gradient",
             "max_penalty_grad_norm": 16.0,
+            "move_unused": True,
             "couple_layers": False,
             "gradient_source": "logits",
             "parameter_filter": lambda name, parameter: True,
@@ -149,7 +151,7 @@ class TestEffect:
         fitted, penalised, sampled = [], [], []
         fit, call, stream_of = (
             direction_learning.fit_directions,
-            Penalty.__call__,
+            ImplicitStep.__call__,
             training_batches.BatchStream,
         )
 
@@ -157,16 +159,16 @@ class TestEffect:
             fitted.append(settings | {"k": directions.k, "m": sample.__self__._m})
             return fit(directions, sample, **settings)
 
-        def spy_call(self, x, strength, max_grad_norm):
-            penalised.append((strength, max_grad_norm))
-            return call(self, x, strength, max_grad_norm)
+        def spy_call(self, x, max_grad_norm):
+            penalised.append((self.strength, max_grad_norm))
+            return call(self, x, max_grad_norm)
 
         def spy_stream(dataset, batch_size, num_workers):
             sampled.append((batch_size, num_workers))
             return stream_of(dataset, batch_size, 0)
 
         monkeypatch.setattr(direction_learning, "fit_directions", spy_fit)
-        monkeypatch.setattr(Penalty, "__call__", spy_call)
+        monkeypatch.setattr(ImplicitStep, "__call__", spy_call)
         monkeypatch.setattr(training_batches, "BatchStream", spy_stream)
         plugin = DCOPlugin(
             **QUICK,

@@ -400,9 +400,21 @@ def test_every_tensor_is_made_where_the_model_is(couple_layers):
             with torch.device("meta"):
                 super().before_backward(strategy, **kwargs)
 
-    for source in ("criterion", "logits"):
+        def after_backward(self, strategy, **kwargs):
+            with torch.device("meta"):
+                super().after_backward(strategy, **kwargs)
+
+        def after_update(self, strategy, **kwargs):
+            with torch.device("meta"):
+                super().after_update(strategy, **kwargs)
+
+    for source, step in (("criterion", "implicit"), ("logits", "gradient")):
         plugin = ElsewhereByDefault(
-            **QUICK, gamma_1=0.1, couple_layers=couple_layers, gradient_source=source
+            **QUICK,
+            gamma_1=0.1,
+            couple_layers=couple_layers,
+            gradient_source=source,
+            penalty_step=step,
         )
         train(small_mlp(), blobs(), [plugin])
         assert plugin.penalty.targets.device.type == "cpu"
