@@ -39,8 +39,8 @@ from torch import Tensor
 from avalanche_dco.core.directions import Directions, Weights
 from avalanche_dco.errors import GradientError
 
-_ROOM = 1e6
-"""Units that an entry may have; sums of billions of squares of that size do not overflow."""
+_ROOM = 1e9
+"""Units that an entry may have: sums of the squares of billions of them do not overflow."""
 
 
 class DirectionAutoencoder:

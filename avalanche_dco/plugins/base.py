@@ -20,7 +20,12 @@ from avalanche_dco.core.cone import TrajectoryEnds, has_direction, push
 from avalanche_dco.core.directions import Directions, Weights, bytes_of_directions
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.errors import ModelError
-from avalanche_dco.plugins.support.checks import InputChecks, naming_experience, refuse_broken
+from avalanche_dco.plugins.support.checks import (
+    InputChecks,
+    naming_experience,
+    refuse_broken,
+    warn_of_vanishing,
+)
 from avalanche_dco.plugins.support.gradients import criterion_gradients, logit_gradients, trainable
 from avalanche_dco.plugins.support.isolation import isolated
 from avalanche_dco.plugins.support.reporting import experience_number, progress_bar, publish
@@ -272,14 +277,8 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
             )
         for update, error in enumerate(fit.errors):
             publish(strategy, "DCO_AutoencoderError", error, update)
-        if not any(fit.errors):
-            warnings.warn(
-                f"Experience {experience_number(strategy)}: the gradients are zero everywhere, so "
-                "there are no directions to remember and this experience will not be protected. "
-                "If training has converged until the criterion's gradients vanish, use "
-                "gradient_source='logits'.",
-                stacklevel=2,
-            )
+        warn_of_vanishing(strategy, fit.vanished)
+        if fit.vanished == 1:
             return None
         # A head that this task does not use has no gradient, hence no part in its directions.
         used = {name: f for name, f in directions.factors.items() if name in reached}
