@@ -11,7 +11,7 @@ from avalanche_dco.core.autoencoder import (
     fit_directions,
     has_stopped_improving,
 )
-from avalanche_dco.core.directions import Directions
+from avalanche_dco.core.directions import Directions, Factors
 from avalanche_dco.errors import GradientError
 from tests.support.problems import directions, explicit_matrix, flat, seeds, shapes, weights
 
@@ -89,9 +89,9 @@ def test_several_updates_equal_adam_on_the_explicit_loss():
         torch.testing.assert_close(fast.factors[name].U, f.U.detach(), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e-6, 1e6, 1e15, 1e30])
+@pytest.mark.parametrize("scale", [1e-18, 1e-12, 1e-6, 1e6, 1e15, 1e30])
 def test_the_scale_of_the_gradients_does_not_matter_even_in_single_precision(scale):
-    """A task learned to perfection has gradients whose squares are beyond single precision."""
+    """The squares of small entries and the sums of large squares are beyond single precision."""
     shape = {"w": (3, 4), "b": (3,)}
     factors, errors = [], []
     for factor in (1.0, scale):
@@ -105,6 +105,78 @@ def test_the_scale_of_the_gradients_does_not_matter_even_in_single_precision(sca
         factors.append(d.factors["w"].U)
     assert errors[0] == pytest.approx(errors[1], rel=1e-4)
     torch.testing.assert_close(*factors)
+
+
+SIZES = [
+    (1e-25, 1.0, 1e-3),
+    (1e-18, 1e2, 1e-4),
+    (1.0, 1e20, 1e37),
+    (1e-18, 1e-3, 1e37),
+    (1e37, 1e-18, 1.0),
+    (0.0, 0.0, 1e-18),
+    (0.0, 1e-17, 1e-25),
+]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_any_finite_gradients_are_learned_from_in_single_precision(sizes):
+    """Whatever their sizes are, and in whatever order they come."""
+    shape, rho = {"w": (3, 4), "b": (3,)}, 7.0
+    like = {name: torch.zeros(size) for name, size in shape.items()}
+    fast = Directions.random(like, 4)
+    gradients = [
+        {name: (t * size).float() for name, t in weights(shape, seed).items()}
+        for seed, size in enumerate(sizes)
+    ]
+    slow = Directions(
+        fast.k,
+        {
+            n: Factors(f.U.double().requires_grad_(), f.V.double().requires_grad_(), f.shape)
+            for n, f in fast.factors.items()
+        },
+    )
+    loss = explicit_loss(slow, [{n: t.double() for n, t in g.items()} for g in gradients])
+    (rho * loss).backward()
+
+    autoencoder = DirectionAutoencoder(fast, rho=rho)
+    for gradient in gradients:
+        autoencoder.observe(gradient)
+    sums = {}
+    autoencoder._optimizer.step = lambda: sums.update(
+        {n: (f.U.grad.clone(), f.V.grad.clone()) for n, f in fast.factors.items()}
+    )
+    assert autoencoder.update() == pytest.approx(loss.item(), rel=1e-5)
+    for name, f in slow.factors.items():
+        for found, expected in zip(sums[name], (f.U.grad, f.V.grad), strict=True):
+            torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-45, 1e-30, 1e-21])
+def test_vanishing_gradients_count_as_zero(size):
+    shape = {"w": (3, 4)}
+    d = Directions.random({"w": torch.zeros(3, 4)}, 2)
+    before = copy(d)
+    gradient = {"w": (weights(shape, 1)["w"] * size).float()}
+    fit = fit_directions(d, taking(2, itertools.repeat(gradient)), updates=3)
+    assert (fit.errors, fit.shares.tolist(), fit.vanished) == ([0.0] * 3, [0.0, 0.0], 1.0)
+    assert torch.equal(d.factors["w"].U, before.factors["w"].U)
+
+
+def test_vanishing_gradients_among_others_change_nothing_and_are_counted():
+    shape = {"w": (3, 4)}
+    start = Directions.random({"w": torch.zeros(3, 4)}, 2)
+    large = [{"w": weights(shape, seed)["w"].float()} for seed in range(4)]
+    small = [{"w": g["w"] * 1e-22} for g in large]
+
+    def fitted(gradients, per_update):
+        d = copy(start)
+        return d, fit_directions(d, taking(per_update, iter(gradients)), updates=2)
+
+    mixed = [small[0], large[0], large[1], small[1], large[2], large[3]]
+    (with_small, fit), (without, reference) = fitted(mixed, 3), fitted(large, 2)
+    assert fit.errors == reference.errors
+    assert torch.equal(with_small.factors["w"].U, without.factors["w"].U)
+    assert (fit.vanished, reference.vanished) == (pytest.approx(1 / 3), 0.0)
 
 
 def test_divergence_is_told():
@@ -189,14 +261,15 @@ def test_zero_gradients_are_reconstructed_exactly_and_change_nothing():
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_broken_gradient_is_refused_by_name(bad):
+@pytest.mark.parametrize("first", [0, 1, 3])
+def test_broken_gradient_is_refused_by_name(bad, first):
     shape = {"fine": (3, 4), "broken": (2, 2)}
     d = directions(shape, 2, 0)
     before = copy(d)
-    gradient = weights(shape, 1)
-    gradient["broken"][0, 1] = bad
+    gradients = [weights(shape, j) for j in range(4)]
+    gradients[first]["broken"][0, 1] = bad
     with pytest.raises(GradientError, match="gradient of 'broken' is infinite or not a number"):
-        fit_directions(d, taking(2, itertools.repeat(gradient)), updates=1)
+        fit_directions(d, taking(4, iter(gradients)), updates=1)
     assert torch.equal(d.factors["fine"].U, before.factors["fine"].U)
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from avalanche_dco.core.autoencoder import fit_directions
 from avalanche_dco.core.directions import Directions
+from avalanche_dco.plugins.support.checks import warn_of_vanishing
 from avalanche_dco.plugins.support.gradient_samplers import GradientSampler
-from avalanche_dco.plugins.support.reporting import experience_number, progress_bar, publish
+from avalanche_dco.plugins.support.reporting import progress_bar, publish
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
@@ -31,8 +31,8 @@ def learn_directions(
     :param directions: where to start from.
     :param updates: number of autoencoder updates at most.
     :param settings: other arguments of :func:`avalanche_dco.core.autoencoder.fit_directions`.
-    :return: the directions and the shares of the gradients along them; None where all gradients are
-        zero.
+    :return: the directions and the shares of the gradients along them; None where all gradients
+        vanish.
     """
     with progress_bar(strategy, None, updates, "DCO: learn directions") as bar:
 
@@ -45,14 +45,8 @@ def learn_directions(
         )
     for update, error in enumerate(fit.errors):
         publish(strategy, "DCO_AutoencoderError", error, update)
-    if not any(fit.errors):
-        warnings.warn(
-            f"Experience {experience_number(strategy)}: the gradients are zero everywhere, so "
-            "there are no directions to remember and this experience will not be protected. "
-            "If training has converged until the criterion's gradients vanish, use "
-            "gradient_source='logits'.",
-            stacklevel=2,
-        )
+    warn_of_vanishing(strategy, fit.vanished)
+    if fit.vanished == 1:
         return None
     # A head that this task does not use has no gradient, hence no part in its directions.
     used = {name: f for name, f in directions.factors.items() if name in sampler.reached}
