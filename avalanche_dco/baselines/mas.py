@@ -7,12 +7,12 @@ from avalanche.training import plugins
 from avalanche.training.utils import ParamData
 from torch import Tensor
 
-from avalanche_dco.baselines.param_data import as_param_data, as_tensors
+from avalanche_dco.baselines.param_data import TABLE, WHOLE_TABLE, as_param_data
 from avalanche_dco.baselines.per_sample import mean_transformed_gradients
 from avalanche_dco.baselines.samples import loaded_batches
 from avalanche_dco.plugins.support.checks import InputChecks
+from avalanche_dco.plugins.support.kept import Kept
 from avalanche_dco.plugins.support.model_state import modes_kept
-from avalanche_dco.plugins.support.plain import Plain
 from avalanche_dco.plugins.support.state import PluginState
 
 _SAMPLES_PER_BATCH = 256
@@ -31,6 +31,7 @@ class MASPlugin(InputChecks, PluginState, plugins.MASPlugin):
     * It takes a loss of exactly zero for a missing one and stops with ``Loss is not available``.
     """
 
+    _KEEPS = (Kept("importance", TABLE), Kept("weights", WHOLE_TABLE, "params"))
     _SETTINGS = ("_lambda", "alpha")
     _FOR_ALL_PARAMETERS = True
 
@@ -58,13 +59,6 @@ class MASPlugin(InputChecks, PluginState, plugins.MASPlugin):
         """Compute the importances and keep the weights."""
         super().after_training_exp(strategy, **kwargs)
         self._finished(strategy)
-
-    def _memory(self) -> Plain:
-        return {"importance": as_tensors(self.importance), "weights": as_tensors(self.params)}
-
-    def _set_memory(self, memory: Plain) -> None:
-        self.importance = as_param_data(memory["importance"])
-        self.params = as_param_data(memory["weights"])
 
 
 def _squared_norm(outputs: Tensor, targets: Tensor) -> Tensor:

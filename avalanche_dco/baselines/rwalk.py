@@ -7,10 +7,10 @@ from avalanche.training import plugins
 from avalanche.training.utils import ParamData, copy_params_dict, zerolike_params_dict
 from torch import Tensor
 
-from avalanche_dco.baselines.param_data import as_param_data, as_tensors
+from avalanche_dco.baselines.param_data import TABLE, WHOLE_TABLE
 from avalanche_dco.plugins.support.checks import InputChecks
+from avalanche_dco.plugins.support.kept import Kept
 from avalanche_dco.plugins.support.model_state import modes_kept
-from avalanche_dco.plugins.support.plain import Plain
 from avalanche_dco.plugins.support.state import PluginState
 
 
@@ -30,10 +30,16 @@ class RWalkPlugin(InputChecks, PluginState, plugins.RWalkPlugin):
       next experience.
     """
 
+    # exp_importance is iter_importance as it was at the end of an experience.
+    _KEEPS = (
+        Kept("iter_importance", TABLE),
+        Kept("exp_scores", TABLE),
+        Kept("exp_params", WHOLE_TABLE),
+        Kept("exp_penalties", TABLE),
+    )
     _SETTINGS = ("ewc_lambda", "ewc_alpha", "delta_t")
     _CHANGES_WITHIN = True
     _FOR_ALL_PARAMETERS = True
-    _KEPT = ("iter_importance", "exp_importance", "exp_scores", "exp_params", "exp_penalties")
 
     def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
         """Start the first interval of the experience, with the parameters it has by now."""
@@ -79,13 +85,6 @@ class RWalkPlugin(InputChecks, PluginState, plugins.RWalkPlugin):
                     outputs = strategy.forward()
                 self._check_labels(strategy, outputs)
             super()._update_grad(strategy)
-
-    def _memory(self) -> Plain:
-        return {name: as_tensors(getattr(self, name)) for name in self._KEPT}
-
-    def _set_memory(self, memory: Plain) -> None:
-        for name in self._KEPT:
-            setattr(self, name, as_param_data(memory[name]))
 
 
 def _share(values: Tensor, largest: Tensor) -> Tensor:
