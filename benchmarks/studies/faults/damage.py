@@ -118,7 +118,7 @@ def _forged_state(
     strategy, _ = maybe_load_checkpoint(
         make_strategy(reference.method), folder / "whole" / "run.ckpt"
     )
-    forged = list(forgeries(strategy.plugins[0].state_dict()))  # type: ignore[attr-defined]
+    forged = list(forgeries(strategy.plugins[0].state_dict()))
     for what, state in chance.sample(forged, min(MORE * times, len(forged))):
         plugin = METHODS[reference.method]()
         empty = plugin.state_dict()["checksum"]

@@ -33,7 +33,7 @@ def _odd_log(
     """Log something odd among usual values, as the position or as the value, and read the log."""
     for number in range(MORE * times):
         odd = _ODD[number % len(_ODD)]
-        count(tally, f"{odd!r} in a log", partial(_log_with, odd, position, folder / "odd.csv"))
+        count(tally, f"{odd!r:.40} in a log", partial(_log_with, odd, position, folder / "odd.csv"))
         (folder / "odd.csv").unlink()
 
 
@@ -48,9 +48,7 @@ def _log_with(odd: Any, position: bool, path: Path) -> str:
         usual = frame[frame["name"] != "odd"]
         if len(frame) != 6 or usual["name"].tolist() != [f"usual{x}" for x in range(5)]:
             return "took lines away"
-        if usual["value"].tolist() != [x / 4 for x in range(5)] or usual["x"].tolist() != [
-            *range(5)
-        ]:
+        if list(zip(usual["x"], usual["value"], strict=True)) != [(x, x / 4) for x in range(5)]:
             return "changed other values"
     return ""
 
