@@ -2,8 +2,9 @@
 
 Every fault is real: processes are killed, disks are full, folders moved, bytes changed, states
 forged. A fault has *lost* something if an experience whose checkpoint had been saved cannot be
-restored, and something is *wrong* if what is restored differs from the uninterrupted run in a single
-bit, if damage goes unnoticed, or if a process ends with anything but an error that says what to do.
+restored, and something is *wrong* if what is restored differs from the uninterrupted run in a
+single bit, if damage goes unnoticed, or if a process ends with anything but an error that says
+what to do.
 
 Writes benchmarks/results/reliability/faults.csv; the table in docs/reliability.md is made from it.
 """
