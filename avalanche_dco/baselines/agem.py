@@ -13,10 +13,11 @@ from torch.utils.data import TensorDataset
 
 from avalanche_dco.baselines.requirements import RealDenseGradients
 from avalanche_dco.baselines.samples import unpacked
+from avalanche_dco.core.checked import require
 from avalanche_dco.errors import SettingError, StateError
 from avalanche_dco.plugins.support.checks import InputChecks
-from avalanche_dco.plugins.support.plain import Plain
-from avalanche_dco.plugins.support.sampling import CACHE_BYTES, as_tensors
+from avalanche_dco.plugins.support.kept import Form, Kept, Shapes
+from avalanche_dco.plugins.support.sampling import CACHE_BYTES, as_tensors, stacked_sample
 from avalanche_dco.plugins.support.state import PluginState
 
 
@@ -63,6 +64,29 @@ def _gradient(model: nn.Module) -> Tensor:
     )
 
 
+class _Patterns(Form):
+    """Data sets, each as what its samples consist of: inputs, targets, ..., task labels if any."""
+
+    def plain(self, value: list[Any]) -> list[list[Tensor]]:
+        return [_patterns(buffer) for buffer in value]
+
+    def read(self, plain: Any, what: str, shapes: Shapes) -> list[AvalancheDataset]:
+        for buffer in plain if isinstance(plain, list) else [None]:
+            require(
+                isinstance(buffer, list)
+                and len(buffer) > 1
+                and all(isinstance(part, Tensor) and part.ndim > 0 for part in buffer)
+                and len({len(part) for part in buffer}) == 1
+                and len(buffer[0]) > 0
+                and all(_are_labels(part) for part in (buffer[1], *buffer[2:][-1:])),
+                f"{what} has to be a list of data sets, each a list of inputs, targets and others",
+            )
+        return [_dataset(patterns) for patterns in plain]
+
+    def tensors(self, value: list[Any]) -> list[Tensor]:
+        return [tensor for buffer in value for tensor in stacked_sample(buffer)]
+
+
 class AGEMPlugin(RealDenseGradients, InputChecks, PluginState, _AnyLayout):
     """Avalanche's A-GEM with a random sample of the memory for each step.
 
@@ -73,6 +97,7 @@ class AGEMPlugin(RealDenseGradients, InputChecks, PluginState, _AnyLayout):
     that are not contiguous, as those of ``channels_last`` weights; here their layout is kept.
     """
 
+    _KEEPS = (Kept("buffers", _Patterns()),)
     _SETTINGS = ("patterns_per_experience", "sample_size")
     _ON_MODEL_DEVICE = False  # patterns go there batch by batch
 
@@ -120,16 +145,15 @@ class AGEMPlugin(RealDenseGradients, InputChecks, PluginState, _AnyLayout):
         self.buffer_dataloader = None
         self.buffer_dliter = iter(())
 
-    def _memory(self) -> Plain:
-        return {"buffers": [_patterns(buffer) for buffer in self.buffers]}
-
-    def _set_memory(self, memory: Plain) -> None:
-        self.buffers = [_dataset(patterns) for patterns in memory["buffers"]]
+    def _restored(self) -> None:
         self._stop_reading()
 
 
+def _are_labels(part: Tensor) -> bool:
+    return part.ndim == 1 and part.dtype == torch.int64
+
+
 def _patterns(buffer: Any) -> list[Tensor]:
-    """What a buffer's samples consist of, stacked: inputs, targets, ..., task labels if any."""
     stacked = as_tensors(buffer)
     if stacked is None:
         raise StateError(

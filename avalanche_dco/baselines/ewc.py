@@ -1,6 +1,5 @@
 """Elastic Weight Consolidation with the Fisher information of single samples."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -11,10 +10,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from avalanche_dco.baselines.importances import PerSampleImportances, averaged
-from avalanche_dco.baselines.param_data import as_param_data, as_tensors
+from avalanche_dco.baselines.param_data import TABLES_BY_EXPERIENCE, as_param_data
 from avalanche_dco.baselines.per_sample import Batch
 from avalanche_dco.baselines.samples import labelled, loaded_batches
-from avalanche_dco.plugins.support.plain import Plain
+from avalanche_dco.plugins.support.kept import Kept
 from avalanche_dco.plugins.support.state import PluginState
 
 
@@ -29,6 +28,10 @@ class EWCPlugin(PerSampleImportances, PluginState, plugins.EWCPlugin):
     as they were.
     """
 
+    _KEEPS = (
+        Kept("importances", TABLES_BY_EXPERIENCE, like="weights"),
+        Kept("weights", TABLES_BY_EXPERIENCE, "saved_params"),
+    )
     _SETTINGS = ("ewc_lambda", "mode", "decay_factor", "keep_importance_data")
     _BINDING = ("mode",)
     _FOR_ALL_PARAMETERS = True
@@ -90,18 +93,6 @@ class EWCPlugin(PerSampleImportances, PluginState, plugins.EWCPlugin):
         self, model: nn.Module, batches: Iterable[Batch], criterion: Any
     ) -> dict[str, Tensor]:
         return averaged(model, _with_loss(batches, criterion), criterion, torch.square)
-
-    def _memory(self) -> Plain:
-        return {
-            name: {experience: as_tensors(data) for experience, data in kept.items()}
-            for name, kept in (("importances", self.importances), ("weights", self.saved_params))
-        }
-
-    def _set_memory(self, memory: Plain) -> None:
-        self.importances, self.saved_params = (
-            defaultdict(dict, {number: as_param_data(data) for number, data in kept.items()})
-            for kept in (memory["importances"], memory["weights"])
-        )
 
 
 def _with_loss(batches: Iterable[Batch], criterion: Any) -> Iterator[Batch]:

@@ -1,5 +1,6 @@
 """Gradient Projection Memory as an Avalanche plugin."""
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,13 +20,23 @@ from avalanche_dco.baselines.gradient_projection import (
     write_matrix,
 )
 from avalanche_dco.baselines.layer_recording import InputRecorder, projectable_layers
+from avalanche_dco.core.checked import is_floating
 from avalanche_dco.errors import ModelError, SettingError
 from avalanche_dco.plugins.support.checks import InputChecks
+from avalanche_dco.plugins.support.kept import Kept, Shapes, Tensors
 from avalanche_dco.plugins.support.model_state import model_kept, random_state_kept
-from avalanche_dco.plugins.support.plain import Plain
 from avalanche_dco.plugins.support.state import PluginState
 
 _SAMPLES_PER_FORWARD = 128
+
+
+def _fits_layer(basis: Tensor, name: str, shapes: Shapes) -> bool:
+    """Whether a basis has the inputs of a layer, as far as the layer is among the parameters."""
+    weight = shapes.get(f"{name}.weight".lstrip("."))
+    if not is_floating(basis, [None] * 3) or weight is None:
+        return is_floating(basis, [None] * 3)
+    inputs = math.prod(weight[1:]) + (f"{name}.bias".lstrip(".") in shapes)
+    return basis.shape[1] == inputs and (len(weight) > 2 or basis.shape[0] == 1)
 
 
 class GPMPlugin(InputChecks, PluginState, SupervisedPlugin):
@@ -51,6 +62,7 @@ class GPMPlugin(InputChecks, PluginState, SupervisedPlugin):
     statistics), embeddings, recurrent layers. A warning names them after the first experience.
     """
 
+    _KEEPS = (Kept("bases", Tensors(_fits_layer)),)
     _SETTINGS = ("thresholds", "threshold_growth", "samples", "layers", "project_head")
 
     def __init__(
@@ -98,11 +110,6 @@ class GPMPlugin(InputChecks, PluginState, SupervisedPlugin):
         self.bases: dict[str, Tensor] = {}
         """ Per layer: orthonormal columns, shape (groups, inputs, vectors). """
         self._anchors: dict[str, Tensor] = {}
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes kept between experiences; while training, a copy of the weights comes on top."""
-        return sum(basis.numel() * basis.element_size() for basis in self.bases.values())
 
     @torch.no_grad()
     def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
@@ -152,12 +159,6 @@ class GPMPlugin(InputChecks, PluginState, SupervisedPlugin):
             bases[name] = extended_basis(bases[name], vectors, min(threshold + growth, 1.0))
         self.bases = bases
         self._finished(strategy)
-
-    def _memory(self) -> Plain:
-        return {"bases": dict(self.bases)}
-
-    def _set_memory(self, memory: Plain) -> None:
-        self.bases = dict(memory["bases"])
 
     @torch.no_grad()
     def _recorded(self, strategy: Any) -> InputRecorder:

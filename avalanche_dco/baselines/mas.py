@@ -9,11 +9,11 @@ from avalanche.training.utils import ParamData, copy_params_dict
 from torch import Tensor, nn
 
 from avalanche_dco.baselines.importances import PerSampleImportances, averaged
-from avalanche_dco.baselines.param_data import as_param_data, as_tensors
+from avalanche_dco.baselines.param_data import TABLE, WHOLE_TABLE, as_param_data
 from avalanche_dco.baselines.per_sample import Batch
 from avalanche_dco.baselines.samples import loaded_batches
 from avalanche_dco.errors import ModelError
-from avalanche_dco.plugins.support.plain import Plain
+from avalanche_dco.plugins.support.kept import Kept
 from avalanche_dco.plugins.support.state import PluginState
 
 _SAMPLES_PER_BATCH = 256
@@ -34,6 +34,7 @@ class MASPlugin(PerSampleImportances, PluginState, plugins.MASPlugin):
       remembers the weights of one experience and the importances of another.
     """
 
+    _KEEPS = (Kept("importance", TABLE), Kept("weights", WHOLE_TABLE, "params"))
     _SETTINGS = ("_lambda", "alpha")
     _FOR_ALL_PARAMETERS = True
     importance: dict[str, ParamData] | None
@@ -69,13 +70,6 @@ class MASPlugin(PerSampleImportances, PluginState, plugins.MASPlugin):
         # Not before all is computed: an interrupted pass leaves what is remembered as it was.
         self.importance, self.params = current, copy_params_dict(strategy.model)
         self._finished(strategy)
-
-    def _memory(self) -> Plain:
-        return {"importance": as_tensors(self.importance), "weights": as_tensors(self.params)}
-
-    def _set_memory(self, memory: Plain) -> None:
-        self.importance = as_param_data(memory["importance"])
-        self.params = as_param_data(memory["weights"])
 
 
 def _squared_norm(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -9,10 +9,10 @@ from avalanche.training.utils import ParamData
 from torch import Tensor, nn
 from torch.nn import functional
 
-from avalanche_dco.baselines.param_data import as_param_data, as_tensors
+from avalanche_dco.baselines.param_data import FLAT_TABLE
 from avalanche_dco.baselines.requirements import RealDenseGradients
 from avalanche_dco.plugins.support.checks import InputChecks
-from avalanche_dco.plugins.support.plain import Plain
+from avalanche_dco.plugins.support.kept import Kept
 from avalanche_dco.plugins.support.state import PluginState
 
 
@@ -37,6 +37,11 @@ class SynapticIntelligencePlugin(
       weights are double, and those of half and bfloat16 weights float32.
     """
 
+    _KEEPS = (
+        Kept("weights", FLAT_TABLE, "ewc_data.0"),
+        Kept("importances", FLAT_TABLE, "ewc_data.1", like="weights"),
+        Kept("path_integrals", FLAT_TABLE, "syn_data.cum_trajectory", like="weights"),
+    )
     _SETTINGS = ("si_lambda", "eps", "excluded_parameters", "max_importance")
     _BINDING = ("excluded_parameters",)
     _CHANGES_WITHIN = True
@@ -64,6 +69,7 @@ class SynapticIntelligencePlugin(
         """
         super().__init__(si_lambda, eps, excluded_parameters, device)
         self.max_importance = max_importance
+        self.ewc_data: Any = [{}, {}]  # Avalanche has a tuple, which takes no other tables
 
     def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
         """Take the reference weights, as a copy."""
@@ -106,25 +112,13 @@ class SynapticIntelligencePlugin(
                 grown = functional.pad(old.to(dtype), (0, parameter.numel() - old.numel()))
                 table[name] = ParamData(name, init_tensor=grown)
 
-    def _memory(self) -> Plain:
-        weights, importances = self.ewc_data
-        return {
-            "weights": as_tensors(weights),
-            "importances": as_tensors(importances),
-            "path_integrals": as_tensors(self.syn_data["cum_trajectory"]),
-        }
-
-    def _set_memory(self, memory: Plain) -> None:
-        weights, importances, integrals = (
-            as_param_data({name: tensor.cpu() for name, tensor in memory[kind].items()})
-            for kind in ("weights", "importances", "path_integrals")
-        )
-        self.ewc_data = (weights, importances)
+    def _restored(self) -> None:
         # The others live within an experience; Avalanche wants to find them by name.
-        self.syn_data = {
+        integrals = self.syn_data["cum_trajectory"]
+        self.syn_data |= {
             kind: {name: ParamData(name, entry.shape) for name, entry in integrals.items()}
             for kind in ("old_theta", "new_theta", "grad", "trajectory")
-        } | {"cum_trajectory": integrals}
+        }
 
 
 def _own(snapshot: dict[str, ParamData]) -> None:

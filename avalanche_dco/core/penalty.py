@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from avalanche_dco.core.checked import entries, is_floating, require
 from avalanche_dco.core.directions import Directions, Weights
 from avalanche_dco.errors import SettingError
 
@@ -95,8 +96,19 @@ class Penalty:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Penalty:
-        """The penalty that :meth:`state` was taken of."""
-        return cls(**{**state, "directions": Directions.from_state(state["directions"])})
+        """The penalty that :meth:`state` was taken of; anything else is a StateError."""
+        names = ("directions", "targets", "weights", "constant", "couple_layers")
+        parts, targets, weights, constant, couple_layers = entries(state, names, "the penalty")
+        directions = Directions.from_state(parts)
+        widths = [f.U.shape[1] for f in directions.factors.values()]
+        require(
+            isinstance(couple_layers, bool)
+            and isinstance(constant, float)
+            and is_floating(weights, [directions.k])
+            and is_floating(targets, [directions.k if couple_layers else sum(widths)]),
+            "the penalty's targets or weights do not belong to its directions",
+        )
+        return cls(directions, targets, weights, constant, couple_layers=couple_layers)
 
     def cat(self, other: Penalty) -> Penalty:
         """The sum of two penalties over the weights they have, together, as one penalty.

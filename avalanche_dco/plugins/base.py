@@ -115,11 +115,6 @@ class DirectionConstrainedPlugin(
         self._warned_of_early_evaluation = False
 
     @property
-    def memory_bytes(self) -> int:
-        """Bytes kept between experiences: directions, their targets and weights."""
-        return 0 if self.penalty is None else self.penalty.nbytes
-
-    @property
     def _k_to_learn(self) -> int:
         """Number of directions to learn for a new experience."""
         return self.k

@@ -9,7 +9,7 @@ from torch import Tensor
 from avalanche_dco.core.directions import Directions, Weights, bytes_of_directions
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
-from avalanche_dco.plugins.support.plain import Plain
+from avalanche_dco.plugins.support.kept import Directed, Kept
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
@@ -95,6 +95,7 @@ class DCOPlugin(DirectionConstrainedPlugin):
         this. None for no such warning.
     """
 
+    _KEEPS = (Kept("penalty", Directed(Penalty)),)
     _THRIFTIER = "DCO-COMP (DCOCompPlugin), whose memory does not grow with the experiences, or "
 
     def _store(
@@ -112,10 +113,3 @@ class DCOPlugin(DirectionConstrainedPlugin):
         return self.memory_bytes + bytes_of_directions(
             constrained, self.k, self._targets_each(constrained)
         )
-
-    def _memory(self) -> Plain:
-        return {"penalty": None if self.penalty is None else self.penalty.state()}
-
-    def _set_memory(self, memory: Plain) -> None:
-        kept = memory["penalty"]
-        self.penalty = None if kept is None else Penalty.from_state(kept)

@@ -26,7 +26,8 @@ from benchmarks.report.contents import make_document
 from benchmarks.report.document import Gallery
 from benchmarks.report.markdown import FIGURES, to_markdown
 from benchmarks.report.page import to_html
-from benchmarks.report.reading import COSTS, ERRORS, Run, read_runs
+from benchmarks.report.reading import Run, read_runs
+from benchmarks.runs.records import COSTS, ERRORS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,10 +12,14 @@ from typing import Any
 import numpy as np
 
 from avalanche_dco.metrics import average_error, bwt_error, fwi_error
-from benchmarks.runs.records import DamagedRunError, checked_outcome
+from benchmarks.runs.records import (
+    ERRORS,
+    DamagedRunError,
+    checked_outcome,
+    numbers_of,
+    whole_number,
+)
 
-ERRORS = ("average", "fwi", "bwt")
-COSTS = ("gradient_evaluations", "seconds", "memory_bytes", "peak_megabytes")
 TEST = "test"
 _FOLDER = re.compile(r".+-seed-?\d+-[0-9a-f]{8}")
 _TOLERANCE = 0.01  # in %; the files have four decimals
@@ -128,8 +131,8 @@ def _read_run(folder: Path, name: str, found: Found) -> None:
         found.problems.append((f"{name}/config.json", f"unreadable, run not counted: {error}"))
         return
     try:
-        outcome = _numbers(_read_json(folder / "outcome.json"))
-    except (OSError, ValueError, OverflowError, RecursionError) as error:
+        outcome = numbers_of(_read_json(folder / "outcome.json"))
+    except (OSError, ValueError, RecursionError) as error:
         found.problems.append((f"{name}/outcome.json", f"unreadable, run not counted: {error}"))
         return
     try:
@@ -150,7 +153,7 @@ def _read_run(folder: Path, name: str, found: Found) -> None:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = json.loads(path.read_text(encoding="utf-8"), parse_int=whole_number)
     if not isinstance(content, dict):
         raise ValueError("it holds no JSON object")
     return content
@@ -165,19 +168,6 @@ def _checked_config(config: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"'{key}' is no JSON object")
     json.dumps(config, ensure_ascii=False).encode()  # raises for what no file can hold
     return config
-
-
-def _numbers(outcome: dict[str, Any]) -> dict[str, float]:
-    """The known entries as floats, NaN where there is none."""
-    return {key: _number(key, outcome.get(key)) for key in ERRORS + COSTS}
-
-
-def _number(key: str, value: Any) -> float:
-    if value is None:
-        return math.nan
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"'{key}' is {value!r}, which is no number")
-    return float(value)
 
 
 def _read_matrix(path: Path) -> np.ndarray:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from avalanche_dco.errors import SettingError
 from avalanche_dco.persistence.files import checksum
 from benchmarks.runs.training import Training
 from benchmarks.streams.catalogue import Data
@@ -104,4 +105,7 @@ def _with_floats(value: Any) -> Any:
         return {name: _with_floats(part) for name, part in value.items()}
     if isinstance(value, list):
         return [_with_floats(part) for part in value]
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    try:
+        return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    except OverflowError as error:
+        raise SettingError("a setting is a whole number of more than 300 digits.") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import platform
 import shlex
@@ -27,6 +28,10 @@ from benchmarks.runs.learning import Outcome
 _PACKAGES = ("avalanche-lib", "torch", "torchvision", "numpy", "pandas")
 _REPOSITORY = Path(__file__).resolve().parent.parent.parent
 _CONFIG, _ERRORS, _OUTCOME = FILES = ("config.json", "errors.csv", "outcome.json")
+
+
+ERRORS = ("average", "fwi", "bwt")
+COSTS = ("gradient_evaluations", "seconds", "memory_bytes", "peak_megabytes")
 
 
 class DamagedRunError(DCOError):
@@ -96,14 +101,41 @@ def checked_outcome(folder: Path) -> dict[str, Any]:
     """
     try:
         text = (folder / _OUTCOME).read_bytes().decode()  # line ends as they are
-        summary = json.loads(text)
+        summary = json.loads(text, parse_int=whole_number)
         del summary["checksum"]
         if text == _sealed(folder, summary):
+            numbers_of(summary)  # raises for what is none
             return summary
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
         reason = f"its files cannot be read ({type(error).__name__}: {error})"
         raise DamagedRunError(folder, reason) from error
     raise DamagedRunError(folder, "its files are not as they were written")
+
+
+def numbers_of(outcome: Mapping[str, Any]) -> dict[str, float]:
+    """Errors and costs as floats, NaN where there is none; a ValueError for what is no number.
+
+    :param outcome: what ``outcome.json`` holds.
+    """
+    for key in ERRORS + COSTS:
+        value = outcome.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float | None):
+            raise ValueError(f"'{key}' is {value!r}, which is no number")
+    return {
+        key: math.nan if outcome.get(key) is None else float(outcome[key]) for key in ERRORS + COSTS
+    }
+
+
+def whole_number(text: str) -> int:
+    """A whole number of a JSON file; a ValueError for one that no float can hold.
+
+    :param text: its digits.
+    """
+    try:
+        float(int(text))
+    except OverflowError as error:
+        raise ValueError(f"{text[:10]}... ({len(text)} digits) is too large a number") from error
+    return int(text)
 
 
 def read_files(folder: Path) -> dict[str, str]:

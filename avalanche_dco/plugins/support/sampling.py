@@ -120,6 +120,15 @@ def as_tensors(dataset: Dataset) -> list[Tensor] | None:
     return tensors if same else None
 
 
+def stacked_sample(dataset: Any) -> list[Tensor]:
+    """The first sample as often as there are samples: tensors of the size of all, without copies.
+
+    :param dataset: one of Avalanche's; anything but a tensor in a sample is taken for a number.
+    """
+    parts = [torch.as_tensor(part) for part in dataset.eval()[0]]
+    return [part.clone().expand(len(dataset), *part.shape) for part in parts]
+
+
 def _rng_state() -> tuple[Any, ...]:
     _, keys, *position = np.random.get_state(legacy=True)
     return (

@@ -8,12 +8,14 @@ it belongs to, and carries a checksum of itself.
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from avalanche.training.plugins.clock import Clock
 from torch import nn
 
+from avalanche_dco.core.checked import entries, is_count, is_shape, require
 from avalanche_dco.errors import ModelError, StateError
+from avalanche_dco.plugins.support.kept import Kept
 from avalanche_dco.plugins.support.model_state import fits, grows_by_itself
 from avalanche_dco.plugins.support.plain import Plain, checksum, moved, plain, tensors_in
 
@@ -27,12 +29,15 @@ _KIND = "avalanche_dco plugin state"
 _ENTRIES = ("kind", "format", "plugin", "settings", "parameters", "clock", "memory", "checksum")
 
 
-class PluginState(ABC):
-    """Adds ``state_dict`` and ``load_state_dict`` to a plugin.
+class PluginState:
+    """Adds ``state_dict``, ``load_state_dict`` and ``memory_bytes`` to a plugin.
 
-    A class that uses it says what it remembers in :meth:`_memory` and :meth:`_set_memory`, and
-    calls :meth:`_finished` at the end of its ``after_training_exp``.
+    A class that uses it declares what it keeps in ``_KEEPS``, and calls :meth:`_finished` at the
+    end of its ``after_training_exp``.
     """
+
+    _KEEPS: tuple[Kept, ...] = ()
+    """What is kept between experiences."""
 
     _SETTINGS: tuple[str, ...] = ()
     """Attributes that a state tells its reader."""
@@ -51,15 +56,15 @@ class PluginState(ABC):
     _loaded = False
     _within = False
 
-    @abstractmethod
-    def _memory(self) -> Plain:
-        """What is kept between experiences."""
-
-    @abstractmethod
-    def _set_memory(self, memory: Plain) -> None:
-        """Take over what :meth:`_memory` gave."""
-
     # ------------------------------------------------------------------------- for the user
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes kept between experiences."""
+        held = [(kept.form, kept.get(self)) for kept in self._KEEPS]
+        tensors = [t for form, value in held if value is not None for t in form.tensors(value)]
+        # What several entries share counts once.
+        return sum({(t.data_ptr(), t.nbytes): t.nbytes for t in tensors}.values())
 
     def state_dict(self) -> Plain:
         """What the plugin has learned up to the last finished experience.
@@ -95,10 +100,10 @@ class PluginState(ABC):
             at once; otherwise that is done when training starts.
         """
         self._refuse_other(state)
-        if model is not None:
+        if model is not None and state["parameters"] is not None:
             _refuse_other_model(type(self).__name__, state["parameters"], model)
         if state["memory"] is not None:
-            self._set_memory(state["memory"])
+            self._set_memory(state["memory"], state["parameters"])
         elif self._clock is not None:
             raise StateError(
                 f"The state is that of a {type(self).__name__} that has learned nothing yet, and "
@@ -142,6 +147,27 @@ class PluginState(ABC):
         self._clock = counted | {"train_exp_counter": counted["train_exp_counter"] + 1}
         self._within = False
 
+    def _memory(self) -> Plain:
+        """What is kept, as plain data."""
+        values = ((kept, kept.get(self)) for kept in self._written())
+        return {
+            kept.name: None if value is None else kept.form.plain(value) for kept, value in values
+        }
+
+    def _set_memory(self, memory: Any, parameters: dict[str, list[int]]) -> None:
+        """Take over what :meth:`_memory` gave; all of it is read before any of it is assigned."""
+        entries(memory, (kept.name for kept in self._written()), "the memory")
+        values = [kept.read(memory, parameters) for kept in self._written()]
+        for kept, value in zip(self._written(), values, strict=True):
+            kept.put(self, value)
+        self._restored()
+
+    def _written(self) -> list[Kept]:
+        return [kept for kept in self._KEEPS if not kept.derived]
+
+    def _restored(self) -> None:
+        """Make what follows from the memory that was taken over."""
+
     def _settings(self) -> Plain:
         return {name: plain(getattr(self, name)) for name in self._SETTINGS}
 
@@ -184,7 +210,8 @@ class PluginState(ABC):
             return
         memory = self._memory()
         if any(tensor.device != some.device for tensor in tensors_in(memory)):
-            self._set_memory(moved(memory, some.device))
+            assert self._parameters is not None
+            self._set_memory(moved(memory, some.device), self._parameters)
 
     def _refuse_other(self, state: Any) -> None:
         mine = type(self).__name__
@@ -199,7 +226,11 @@ class PluginState(ABC):
                 f"reads {FORMAT}. Use the version that wrote it."
             )
         content = {name: value for name, value in state.items() if name != "checksum"}
-        if tuple(state) != _ENTRIES or checksum(content) != state["checksum"]:
+        try:
+            sound = tuple(state) == _ENTRIES and checksum(content) == state["checksum"]
+        except RuntimeError as error:  # of torch or Python: a sparse tensor, lists without end
+            raise StateError(f"The state holds what is no plain data: {error}") from error
+        if not sound:
             raise StateError(
                 "The state does not have the checksum that it was saved with: some of it has "
                 "changed. Use an unchanged copy."
@@ -210,14 +241,30 @@ class PluginState(ABC):
                 f"{state['plugin']}."
             )
         settings = self._settings()
+        made_with = dict(
+            zip(settings, entries(state["settings"], settings, "'settings'"), strict=True)
+        )
         for name in self._BINDING:
-            # A setting that is younger than the state had the value that the class has.
-            made_with = state["settings"].get(name, getattr(type(self), name, None))
-            if made_with != settings[name]:
+            if not _same(made_with[name], settings[name]):
                 raise StateError(
-                    f"The state was made with {name}={made_with!r}, and this {mine} has "
+                    f"The state was made with {name}={made_with[name]!r}, and this {mine} has "
                     f"{name}={settings[name]!r}. Make the plugin with the same setting."
                 )
+        parameters, clock = state["parameters"], state["clock"]
+        if parameters is clock is state["memory"] is None:
+            return  # nothing learned yet
+        require(
+            isinstance(parameters, dict)
+            and all(isinstance(name, str) and is_shape(parameters[name]) for name in parameters),
+            "'parameters' have to be shapes by name",
+        )
+        counters = entries(clock, vars(Clock()), "'clock'")
+        require(all(map(is_count, counters)), "'clock' has to be whole numbers of at least 0")
+        require(state["memory"] is not None, "it has experiences but no memory of them")
+
+
+def _same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and one == other
 
 
 def _refuse_other_model(plugin: str, parameters: dict[str, list[int]], model: nn.Module) -> None:
