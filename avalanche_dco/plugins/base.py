@@ -34,7 +34,6 @@ from avalanche_dco.plugins.support.memory import MemoryLimit
 from avalanche_dco.plugins.support.penalised_training import PenalisedTraining, PenaltyStep
 from avalanche_dco.plugins.support.push import push_into_cone
 from avalanche_dco.plugins.support.settings import check_direction_settings
-from avalanche_dco.plugins.support.state import PluginState
 from avalanche_dco.plugins.support.training_batches import can_travel, training_batches
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ GradientSource = Literal["criterion", "logits"]
 
 
 class DirectionConstrainedPlugin(
-    InputChecks, MemoryLimit, PluginState, PenalisedTraining, SupervisedPlugin, ABC
+    InputChecks, MemoryLimit, PenalisedTraining, SupervisedPlugin, ABC
 ):
     """What DCO and DCO-COMP have in common; they differ in how directions are stored (step 4).
 

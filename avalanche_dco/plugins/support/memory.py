@@ -9,23 +9,19 @@ from typing import TYPE_CHECKING
 
 from avalanche_dco.core.directions import Weights, bytes_of_directions
 from avalanche_dco.plugins.support.reporting import experience_number
+from avalanche_dco.plugins.support.state import PluginState
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
 
 
-class MemoryLimit(ABC):
+class MemoryLimit(PluginState, ABC):
     """The warning of ``max_bytes``; for plugins to inherit from."""
 
     k: int
     couple_layers: bool
     _THRIFTIER = ""
     """What to use instead if memory is short, besides a smaller k."""
-
-    @property
-    @abstractmethod
-    def memory_bytes(self) -> int:
-        """Bytes kept between experiences."""
 
     @abstractmethod
     def _bytes_expected(self, constrained: Weights) -> int:
