@@ -164,6 +164,7 @@ def transformed_sums(
 def _factors(layer: ProjectableLayer, inputs: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
     """Output gradients (n, g, o, l) and inputs (n, g, i, l)."""
     samples = inputs.shape[0]
+    inputs, delta = inputs.to(layer.weight), delta.to(layer.weight)  # differ under autocast
     if isinstance(layer, nn.Conv2d):
         deltas = delta.reshape(samples, layer.groups, layer.out_channels // layer.groups, -1)
         return deltas, unfolded_patches(layer, inputs)

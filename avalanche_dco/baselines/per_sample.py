@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from avalanche_dco.baselines.closed_form import (
     CHUNK_ELEMENTS,
+    Call,
     Transform,
     Verdicts,
     in_closed_form,
@@ -72,15 +73,16 @@ def _batch_sums(
     names: dict[Tensor, str] = {p: name for name, p in model.named_parameters() if p.requires_grad}
     with torch.enable_grad(), recorded_calls(model) as calls:
         outputs = avalanche_forward(model, x, task_labels)
-    if not _has_samples_first(model, batch, outputs):
-        yield from _one_by_one(model, names, batch, None, loss, transform)
+    rounding = _rounding(model, calls.values(), outputs) if isinstance(outputs, Tensor) else 0.0
+    if not _has_samples_first(model, batch, outputs, rounding):
+        yield from _one_by_one(model, names, batch, None, rounding, loss, transform)
         return
     try:
         with torch.enable_grad():
             losses = _losses(outputs, y, loss)
     except _NotVectorisable as error:
         _warn_of_loop("the criterion", error)
-        yield from _one_by_one(model, names, batch, outputs.detach(), loss, transform)
+        yield from _one_by_one(model, names, batch, outputs.detach(), rounding, loss, transform)
         return
     _refuse_infinite(losses, outputs)
     closed = in_closed_form(calls, losses, verdicts)
@@ -104,17 +106,17 @@ def _batch_sums(
     if used:
         whole = outputs.detach()
         try:
-            found = _vectorised(model, [*used.values()], batch, whole, loss, transform)
+            found = _vectorised(model, [*used.values()], batch, whole, rounding, loss, transform)
         except ModelError:
             raise
         except _NotVectorisable as error:
             _warn_of_loop("the model", error)
-            yield from _one_by_one(model, used, batch, whole, loss, transform)
+            yield from _one_by_one(model, used, batch, whole, rounding, loss, transform)
         else:
             yield from found.items()
 
 
-def _has_samples_first(model: nn.Module, batch: Batch, outputs: object) -> bool:
+def _has_samples_first(model: nn.Module, batch: Batch, outputs: object, rounding: float) -> bool:
     """Whether the outputs are one tensor with the samples in its first dimension.
 
     Refuses a model in which a sample's output depends on the others.
@@ -133,7 +135,7 @@ def _has_samples_first(model: nn.Module, batch: Batch, outputs: object) -> bool:
         ) from error
     if alone.shape != outputs[:1].shape:
         return False
-    _refuse_mixing(alone, outputs[:1])
+    _refuse_mixing(alone, outputs[:1], rounding)
     return True
 
 
@@ -148,6 +150,7 @@ def _one_by_one(
     names: dict[Tensor, str],
     batch: Batch,
     outputs: Tensor | None,
+    rounding: float,
     loss: Loss,
     transform: Transform,
 ) -> Sums:
@@ -162,7 +165,7 @@ def _one_by_one(
             alone = avalanche_forward(model, x, task_label)
             value = loss(alone, y).sum()
         if outputs is not None:
-            _refuse_mixing(alone, outputs[n : n + 1])
+            _refuse_mixing(alone, outputs[n : n + 1], rounding)
         _refuse_infinite(value, alone)
         gradients = torch.autograd.grad(value, [*names], allow_unused=True)
         for name, gradient in zip(names.values(), gradients, strict=True):
@@ -175,6 +178,7 @@ def _vectorised(
     names: list[str],
     batch: Batch,
     outputs: Tensor,
+    rounding: float,
     loss: Loss,
     transform: Transform,
 ) -> dict[str, Tensor]:
@@ -201,7 +205,7 @@ def _vectorised(
             x.split(size), y.split(size), whole.split(size), strict=True
         ):
             gradients, alone = per_sample(chosen, x_part, y_part)
-            _refuse_mixing(alone, whole_part)
+            _refuse_mixing(alone, whole_part, rounding)
             for name, gradient in gradients.items():
                 sums[name] += transform(gradient).sum(0)
     return sums
@@ -220,11 +224,17 @@ def _by_task(
         yield x[chosen], y[chosen], (task,), outputs[chosen]
 
 
-def _refuse_mixing(alone: Tensor, whole: Tensor) -> None:
+def _rounding(model: nn.Module, layers: Iterable[list[Call]], outputs: Tensor) -> float:
+    """The coarsest rounding on the way to the outputs, of weights or by autocast."""
+    dtypes = {outputs.dtype, *(call.outputs.dtype for calls in layers for call in calls)}
+    dtypes |= {p.dtype for p in model.parameters()}
+    return max(torch.finfo(dtype).eps for dtype in dtypes if dtype.is_floating_point)
+
+
+def _refuse_mixing(alone: Tensor, whole: Tensor, rounding: float) -> None:
     """Raise if samples have other outputs alone than in the batch, beyond rounding."""
-    coarser = max(1.0, torch.finfo(whole.dtype).eps / 1e-4)  # half and bfloat16
     largest = whole[whole.isfinite()].abs().max().item() if whole.isfinite().any() else 0.0
-    rtol, atol = 1e-3 * coarser, (1e-4 + 1e-5 * largest) * coarser
+    rtol, atol = max(1e-3, 10 * rounding), 1e-4 + max(1e-5, 10 * rounding) * largest
     if not torch.allclose(alone.to(whole), whole, rtol=rtol, atol=atol, equal_nan=True):
         raise ModelError(
             "the model answers to a sample alone otherwise than to the same sample in a batch, so "

@@ -356,6 +356,37 @@ def test_weight_norm(norm: Any) -> None:
         assert all(vars(module)[name] is value for name, value in attributes.items())
 
 
+class Coarse(nn.Module):
+    """float32 outputs of weights in another precision, or of autocast."""
+
+    def __init__(self, dtype: torch.dtype, autocast: bool) -> None:
+        super().__init__()
+        layers = [nn.Linear(6, 50), nn.LayerNorm(50), nn.ReLU(), nn.Linear(50, 50), nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(50, 3))
+        self.dtype, self.autocast = dtype, autocast
+        if not autocast:
+            self.layers.to(dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", self.dtype, enabled=self.autocast):
+            return self.layers(x.float() if self.autocast else x.to(self.dtype)).float()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_rounding_is_not_taken_for_mixing(dtype: torch.dtype, autocast: bool) -> None:
+    torch.manual_seed(0)
+    model = Coarse(dtype, autocast)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)
+    batches, loss = batches_of(6, sizes=(40, 40)), nn.CrossEntropyLoss()
+    fast = mean_transformed_gradients(model, batches, loss, torch.abs)
+    slow = one_by_one(model, batches, loss, torch.abs)
+    for name, value in slow.items():
+        assert (fast[name] - value).norm() < 0.05 * value.norm()
+
+
 class Centred(nn.Module):
     """Subtracts the batch's mean: vmap has nothing against it, but a sample alone is zero."""
 
