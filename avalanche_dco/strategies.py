@@ -22,6 +22,7 @@ from avalanche_dco.plugins.base import (
 )
 from avalanche_dco.plugins.dco import DCOPlugin
 from avalanche_dco.plugins.dco_comp import DCOCompPlugin
+from avalanche_dco.plugins.support.penalised_training import PenaltyStep
 
 __all__ = ["DCO", "GPM", "DCOComp"]
 
@@ -52,7 +53,9 @@ class DCO(SupervisedTemplate):
         autoencoder_updates: int = 200,
         autoencoder_tolerance: float | None = None,
         trajectory_lr: float = 1e-3,
+        penalty_step: PenaltyStep = "implicit",
         max_penalty_grad_norm: float | None = 20.0,
+        move_unused: bool = False,
         couple_layers: bool = True,
         gradient_source: GradientSource = "criterion",
         parameter_filter: ParameterFilter | None = None,
@@ -101,7 +104,9 @@ class DCO(SupervisedTemplate):
             autoencoder_updates=autoencoder_updates,
             autoencoder_tolerance=autoencoder_tolerance,
             trajectory_lr=trajectory_lr,
+            penalty_step=penalty_step,
             max_penalty_grad_norm=max_penalty_grad_norm,
+            move_unused=move_unused,
             couple_layers=couple_layers,
             gradient_source=gradient_source,
             parameter_filter=parameter_filter,

@@ -64,11 +64,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return args.run(args)
     except DCOError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return _refused(str(error))
+    except OSError as error:
+        return _refused(f"{error}. Give a path that can be used, or make room on the disk.")
     except KeyboardInterrupt:
         print("interrupted; what is finished is kept, so start the same again", file=sys.stderr)
         return 130
+
+
+def _refused(reason: str) -> int:
+    print(f"error: {' '.join(reason.split())}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

@@ -50,8 +50,8 @@ class Method:
         has none.
     :param grid: for each tuned argument the values to try.
     :param fixed: values that replace the plugin's defaults.
-    :param keeps: what it keeps between experiences: attributes of its plugin or of the strategy,
-        with dots where they are nested.
+    :param data: the data of earlier experiences that a strategy holds apart from the plugins of
+        this package, which know what they keep.
     :param marks: REPLAY, BOUND.
     :param whole_stream: whether it is trained once, on all experiences together.
     """
@@ -61,7 +61,7 @@ class Method:
     plugin: Callable[..., Any] | None = None
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     fixed: Setting = field(default_factory=dict)
-    keeps: tuple[str, ...] = ()
+    data: Callable[[SupervisedTemplate], Any] = lambda strategy: ()
     marks: frozenset[str] = frozenset()
     whole_stream: bool = False
 
@@ -161,6 +161,11 @@ def _gem(patterns_per_experience: int, memory_strength: float) -> SupervisedPlug
     return GEMPlugin(patterns_per_experience, memory_strength)
 
 
+def _gem_memory(strategy: SupervisedTemplate) -> list[Any]:
+    (plugin,) = (one for one in strategy.plugins if isinstance(one, GEMPlugin))
+    return [plugin.memory_x, plugin.memory_y, plugin.memory_tid]
+
+
 def _arguments(plugin: Callable[..., Any]) -> dict[str, Any]:
     """Arguments with their defaults; a class that passes others on has its base class' too."""
     own = signature(plugin).parameters
@@ -178,30 +183,29 @@ def _plugged(name: str, plugin: Callable[..., SupervisedPlugin], **entries: Any)
     return Method(name, with_plugin(plugin), plugin, **entries)
 
 
+# The paper's step, with which the kept results were made.
+_OF_THE_PAPER: Setting = {"penalty_step": "gradient"}
+
 _ALL = (
     Method("naive", Naive),
-    Method("dco", DCO, DCOPlugin, keeps=("memory_bytes",)),
-    Method("dco-comp", DCOComp, DCOCompPlugin, keeps=("memory_bytes",)),
+    Method("dco", DCO, DCOPlugin, fixed=_OF_THE_PAPER),
+    Method("dco-comp", DCOComp, DCOCompPlugin, fixed=_OF_THE_PAPER),
     _plugged(
         "ewc",
         EWCPlugin,
         grid={"ewc_lambda": (10, 20, 50, 100, 1000)},
         fixed={"half": True},
-        keeps=("importances", "saved_params"),
     ),
     _plugged(
         "si",
         SynapticIntelligencePlugin,
         grid={"si_lambda": (1, 10, 100, 1000)},
         fixed={"eps": 0.1, "max_importance": None},
-        # The other tables of syn_data are written anew in every step.
-        keeps=("ewc_data", "syn_data.cum_trajectory"),
     ),
     _plugged(
         "rwalk",
         RWalkPlugin,
         grid={"ewc_lambda": (0.01, 0.1, 1, 10)},
-        keeps=("exp_params", "exp_penalties", "exp_scores", "iter_importance"),
     ),
     Method(
         "gpm",
@@ -209,26 +213,22 @@ _ALL = (
         GPMPlugin,
         grid={"threshold": ((0.95, 0.99), 0.95, 0.97)},
         fixed={"samples": 300, "threshold_growth": 0.0, "project_head": True},
-        keeps=("memory_bytes",),
     ),
     _plugged(
         "mas",
         MASPlugin,
         grid={"lambda_reg": (0.001, 0.01, 0.1, 1)},
-        keeps=("params", "importance"),
     ),
     _plugged(
         "lwf",
         LwFPlugin,
         grid={"alpha": (0.5, 1, 2, 5)},
         fixed={"temperature": 2},
-        keeps=("lwf.prev_model",),
     ),
     _plugged(
         "a-gem",
         AGEMPlugin,
         fixed={"patterns_per_experience": 256, "sample_size": 256},
-        keeps=("buffers",),
         marks=frozenset({REPLAY}),
     ),
     _plugged(
@@ -236,14 +236,19 @@ _ALL = (
         _gem,
         grid={"memory_strength": (0.0, 0.5)},
         fixed={"patterns_per_experience": 256},
-        keeps=("memory_x", "memory_y", "memory_tid"),
+        data=_gem_memory,
         marks=frozenset({REPLAY}),
     ),
-    Method("cumulative", Cumulative, keeps=("dataset",), marks=frozenset({REPLAY, BOUND})),
+    Method(
+        "cumulative",
+        Cumulative,
+        data=lambda strategy: strategy.dataset,
+        marks=frozenset({REPLAY, BOUND}),
+    ),
     Method(
         "joint",
         JointTraining,
-        keeps=("_experiences",),
+        data=lambda strategy: strategy._experiences,
         marks=frozenset({BOUND}),
         whole_stream=True,
     ),

@@ -3,28 +3,101 @@
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from avalanche.benchmarks.utils import AvalancheDataset, DataAttribute
 from avalanche.benchmarks.utils.data_loader import GroupBalancedInfiniteDataLoader
+from avalanche.models import avalanche_forward
 from avalanche.training import plugins
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from avalanche_dco.baselines.requirements import RealDenseGradients
+from avalanche_dco.baselines.samples import unpacked
+from avalanche_dco.core.checked import require
 from avalanche_dco.errors import SettingError, StateError
 from avalanche_dco.plugins.support.checks import InputChecks
-from avalanche_dco.plugins.support.plain import Plain
-from avalanche_dco.plugins.support.sampling import CACHE_BYTES, as_tensors
+from avalanche_dco.plugins.support.kept import Form, Kept, Shapes
+from avalanche_dco.plugins.support.sampling import CACHE_BYTES, as_tensors, stacked_sample
 from avalanche_dco.plugins.support.state import PluginState
 
 
-class AGEMPlugin(InputChecks, PluginState, plugins.AGEMPlugin):
+class _AnyLayout(plugins.AGEMPlugin):
+    """The projection for gradients in any memory layout."""
+
+    def before_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
+        """Compute the reference gradient on a sample of the memory."""
+        if self.buffers:
+            strategy.model.train()
+            strategy.optimizer.zero_grad()
+            x, y, task_labels = unpacked(self.sample_from_memory())
+            outputs = avalanche_forward(strategy.model, x.to(strategy.device), task_labels)
+            strategy._criterion(outputs, y.to(strategy.device)).backward()
+            self.reference_gradients = _gradient(strategy.model)
+            strategy.optimizer.zero_grad()
+
+    @torch.no_grad()
+    def after_backward(self, strategy: Any, **kwargs: Any) -> None:
+        """Take off the gradient what would raise the loss on the memory."""
+        if not self.buffers:
+            return
+        current, reference = _gradient(strategy.model), self.reference_gradients
+        product = torch.dot(current, reference)
+        if product < 0:
+            projected = current - reference * (product / torch.dot(reference, reference))
+            parameters = list(strategy.model.parameters())
+            parts = projected.split([parameter.numel() for parameter in parameters])
+            for parameter, part in zip(parameters, parts, strict=True):
+                if parameter.grad is not None:
+                    parameter.grad.copy_(part.view_as(parameter))
+
+
+def _gradient(model: nn.Module) -> Tensor:
+    """The gradient as one vector; zero for parameters without one, such as other tasks' heads."""
+    for parameter in model.parameters():
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.to_dense()
+    return torch.cat(
+        [
+            (torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1)
+            for p in model.parameters()
+        ]
+    )
+
+
+class _Patterns(Form):
+    """Data sets, each as what its samples consist of: inputs, targets, ..., task labels if any."""
+
+    def plain(self, value: list[Any]) -> list[list[Tensor]]:
+        return [_patterns(buffer) for buffer in value]
+
+    def read(self, plain: Any, what: str, shapes: Shapes) -> list[AvalancheDataset]:
+        for buffer in plain if isinstance(plain, list) else [None]:
+            require(
+                isinstance(buffer, list)
+                and len(buffer) > 1
+                and all(isinstance(part, Tensor) and part.ndim > 0 for part in buffer)
+                and len({len(part) for part in buffer}) == 1
+                and len(buffer[0]) > 0
+                and all(_are_labels(part) for part in (buffer[1], *buffer[2:][-1:])),
+                f"{what} has to be a list of data sets, each a list of inputs, targets and others",
+            )
+        return [_dataset(patterns) for patterns in plain]
+
+    def tensors(self, value: list[Any]) -> list[Tensor]:
+        return [tensor for buffer in value for tensor in stacked_sample(buffer)]
+
+
+class AGEMPlugin(RealDenseGradients, InputChecks, PluginState, _AnyLayout):
     """Avalanche's A-GEM with a random sample of the memory for each step.
 
     Avalanche 0.6.0 reads its memory in a fixed order: the loader is made without ``shuffle``, so
     the same few batches come back in turn. The paper (Chaudhry et al., 2019) draws them at
     random. Besides, a ``sample_size`` smaller than the number of experiences in memory fails in
-    the data loader with a batch size of zero; here an error says so.
+    the data loader with a batch size of zero; here an error says so. And it fails on gradients
+    that are not contiguous, as those of ``channels_last`` weights; here their layout is kept.
     """
 
+    _KEEPS = (Kept("buffers", _Patterns()),)
     _SETTINGS = ("patterns_per_experience", "sample_size")
     _ON_MODEL_DEVICE = False  # patterns go there batch by batch
 
@@ -72,16 +145,15 @@ class AGEMPlugin(InputChecks, PluginState, plugins.AGEMPlugin):
         self.buffer_dataloader = None
         self.buffer_dliter = iter(())
 
-    def _memory(self) -> Plain:
-        return {"buffers": [_patterns(buffer) for buffer in self.buffers]}
-
-    def _set_memory(self, memory: Plain) -> None:
-        self.buffers = [_dataset(patterns) for patterns in memory["buffers"]]
+    def _restored(self) -> None:
         self._stop_reading()
 
 
+def _are_labels(part: Tensor) -> bool:
+    return part.ndim == 1 and part.dtype == torch.int64
+
+
 def _patterns(buffer: Any) -> list[Tensor]:
-    """What a buffer's samples consist of, stacked: inputs, targets, ..., task labels if any."""
     stacked = as_tensors(buffer)
     if stacked is None:
         raise StateError(

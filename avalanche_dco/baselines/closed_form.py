@@ -11,6 +11,7 @@ a time.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -42,15 +43,18 @@ def recorded_calls(model: nn.Module) -> Iterator[dict[ProjectableLayer, list[Cal
     owners = parameter_owners(model)
     calls: dict[ProjectableLayer, list[Call]] = {}
 
-    def record(layer: Any, inputs: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
-        calls.setdefault(layer, []).append(Call(inputs[0].detach(), outputs))
+    def record(layer: Any, inputs: tuple[Any, ...], by_name: dict[str, Any], outputs: Any) -> Any:
+        given = (*inputs, *by_name.values())[0]
+        calls.setdefault(layer, []).append(Call(given.detach(), outputs))
         return outputs.clone()  # what follows may write into it: ReLU(inplace=True), masks
 
     handles = [
-        module.register_forward_hook(record)
+        module.register_forward_hook(record, with_kwargs=True)
         for module in model.modules()
         # No subclasses: they may do more with the weight than multiply.
         if type(module) in (nn.Linear, nn.Conv2d)
+        # A weight that is computed from other parameters (weight_norm) is not a parameter.
+        and isinstance(module.weight, nn.Parameter)
         and module.weight.requires_grad
         and all(len(owners[parameter]) == 1 for parameter in module.parameters(recurse=False))
     ]
@@ -61,32 +65,75 @@ def recorded_calls(model: nn.Module) -> Iterator[dict[ProjectableLayer, list[Cal
             handle.remove()
 
 
-def explained_by_call(calls: dict[ProjectableLayer, Call], total: Tensor) -> set[ProjectableLayer]:
-    """The layers whose weight influences the total loss through the given call only.
+Verdicts = dict[tuple[ProjectableLayer, torch.Size], bool]
+"""Whether the closed form is exact, for a layer and the shape of its inputs."""
 
-    :param calls: layers, each with one call.
-    :param total: the summed loss, whose graph is kept.
+
+def in_closed_form(
+    calls: dict[ProjectableLayer, list[Call]], losses: Tensor, verdicts: Verdicts
+) -> dict[ProjectableLayer, Call]:
+    """The layers for which the closed form is exact, with their one call.
+
+    The closed form takes the samples to be in the first dimension of a layer's inputs, and the
+    weight to influence the losses through this call only. Sequence-first models, whose batch may
+    have as many samples as a sequence has steps, and weights that are used elsewhere too are found
+    by a gradient in which each sample has a weight of its own: it equals the closed form's with
+    the same weights only if each sample's gradient does.
+
+    :param calls: what :func:`recorded_calls` recorded.
+    :param losses: the loss of each sample, whose graph is kept.
+    :param verdicts: what is known from earlier batches; receives what is found.
     """
-    wanted = [call.outputs for call in calls.values()] + [layer.weight for layer in calls]
-    gradients = torch.autograd.grad(total, wanted, allow_unused=True, retain_graph=True)
-    generator = torch.Generator().manual_seed(0)
-    explained = set()
-    for (layer, call), delta, weight in zip(
-        calls.items(), gradients[: len(calls)], gradients[len(calls) :], strict=True
-    ):
-        if delta is not None and weight is not None:
-            # Compared through one random direction: two different gradients agree there by
-            # chance with probability zero, and nothing as large as a gradient is formed.
-            deltas, inputs = _factors(layer, call.inputs, delta)
-            direction = torch.randn(inputs.shape[2], generator=generator).to(weight)
-            along = torch.einsum(
-                "ngol,ngl->go", deltas, torch.einsum("ngil,i->ngl", inputs, direction)
-            )
-            expected = weight.reshape(*along.shape, -1) @ direction
-            tolerance = 1e-4 * expected.abs().max().item()
-            if torch.allclose(along, expected, rtol=1e-3, atol=tolerance):
-                explained.add(layer)
-    return explained
+    once = {
+        layer: recorded[0]
+        for layer, recorded in calls.items()
+        if len(recorded) == 1 and _may_have_samples_first(layer, recorded[0].inputs, len(losses))
+    }
+    exact = {layer: verdicts.get((layer, call.inputs.shape)) for layer, call in once.items()}
+    new = [layer for layer, verdict in exact.items() if verdict is None]
+    if new:
+        generator = torch.Generator().manual_seed(0)
+        of_samples = torch.randn(len(losses), generator=generator).to(losses)
+        outputs = [once[layer].outputs for layer in new]
+        weights = [layer.weight for layer in new]
+        grad = partial(torch.autograd.grad, allow_unused=True, retain_graph=True)
+        deltas, gradients = grad(losses.sum(), outputs), grad(losses @ of_samples, weights)
+        for layer, delta, gradient in zip(new, deltas, gradients, strict=True):
+            if delta is not None and gradient is not None:
+                call = once[layer]
+                exact[layer] = _agrees(layer, call.inputs, delta, of_samples, gradient, generator)
+                if gradient.any():  # otherwise another batch may tell more
+                    verdicts[layer, call.inputs.shape] = bool(exact[layer])
+    return {layer: call for layer, call in once.items() if exact[layer]}
+
+
+def _may_have_samples_first(layer: ProjectableLayer, inputs: Tensor, samples: int) -> bool:
+    batched = inputs.ndim == 4 if isinstance(layer, nn.Conv2d) else inputs.ndim >= 2
+    return batched and inputs.shape[0] == samples
+
+
+def _agrees(
+    layer: ProjectableLayer,
+    inputs: Tensor,
+    delta: Tensor,
+    of_samples: Tensor,
+    gradient: Tensor,
+    generator: torch.Generator,
+) -> bool:
+    """Whether the closed form gives the gradient in which each sample has its weight."""
+    # Compared through one random direction: two different gradients agree there by chance with
+    # probability zero, and nothing as large as a gradient is formed.
+    deltas, vectors = _factors(layer, inputs, delta)
+    direction = torch.randn(vectors.shape[2], generator=generator).to(gradient)
+    along = torch.einsum(
+        "n,ngol,ngl->go",
+        of_samples.to(deltas),
+        deltas,
+        torch.einsum("ngil,i->ngl", vectors, direction),
+    )
+    expected = gradient.reshape(*along.shape, -1) @ direction
+    tolerance = 1e-4 * expected.abs().max().item()
+    return torch.allclose(along, expected, rtol=1e-3, atol=tolerance)
 
 
 def transformed_sums(
@@ -117,6 +164,7 @@ def transformed_sums(
 def _factors(layer: ProjectableLayer, inputs: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
     """Output gradients (n, g, o, l) and inputs (n, g, i, l)."""
     samples = inputs.shape[0]
+    inputs, delta = inputs.to(layer.weight), delta.to(layer.weight)  # differ under autocast
     if isinstance(layer, nn.Conv2d):
         deltas = delta.reshape(samples, layer.groups, layer.out_channels // layer.groups, -1)
         return deltas, unfolded_patches(layer, inputs)

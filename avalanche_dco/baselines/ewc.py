@@ -1,24 +1,23 @@
 """Elastic Weight Consolidation with the Fisher information of single samples."""
 
-from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from avalanche.training import plugins
 from avalanche.training.utils import ParamData
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from avalanche_dco.baselines.param_data import as_param_data, as_tensors
-from avalanche_dco.baselines.per_sample import mean_transformed_gradients
-from avalanche_dco.baselines.samples import loaded_batches
-from avalanche_dco.plugins.support.checks import InputChecks
-from avalanche_dco.plugins.support.model_state import modes_kept
-from avalanche_dco.plugins.support.plain import Plain
+from avalanche_dco.baselines.importances import PerSampleImportances, averaged
+from avalanche_dco.baselines.param_data import TABLES_BY_EXPERIENCE, as_param_data
+from avalanche_dco.baselines.per_sample import Batch
+from avalanche_dco.baselines.samples import labelled, loaded_batches
+from avalanche_dco.plugins.support.kept import Kept
 from avalanche_dco.plugins.support.state import PluginState
 
 
-class EWCPlugin(InputChecks, PluginState, plugins.EWCPlugin):
+class EWCPlugin(PerSampleImportances, PluginState, plugins.EWCPlugin):
     r"""Avalanche's EWC with the exact empirical Fisher information.
 
     The importances of Avalanche 0.6.0 are squares of *mini-batch mean* gradients. In a batch of
@@ -29,6 +28,10 @@ class EWCPlugin(InputChecks, PluginState, plugins.EWCPlugin):
     as they were.
     """
 
+    _KEEPS = (
+        Kept("importances", TABLES_BY_EXPERIENCE, like="weights"),
+        Kept("weights", TABLES_BY_EXPERIENCE, "saved_params"),
+    )
     _SETTINGS = ("ewc_lambda", "mode", "decay_factor", "keep_importance_data")
     _BINDING = ("mode",)
     _FOR_ALL_PARAMETERS = True
@@ -84,19 +87,17 @@ class EWCPlugin(InputChecks, PluginState, plugins.EWCPlugin):
         :param num_workers: of the data loader.
         """
         batches = loaded_batches(dataset, self.fisher_mb_size, device, num_workers)
-        with modes_kept(model):
-            model.eval()
-            fisher = mean_transformed_gradients(model, batches, criterion, torch.square)
-        return as_param_data(fisher)
+        return as_param_data(self._importances(model, batches, criterion))
 
-    def _memory(self) -> Plain:
-        return {
-            name: {experience: as_tensors(data) for experience, data in kept.items()}
-            for name, kept in (("importances", self.importances), ("weights", self.saved_params))
-        }
+    def _importances(
+        self, model: nn.Module, batches: Iterable[Batch], criterion: Any
+    ) -> dict[str, Tensor]:
+        return averaged(model, _with_loss(batches, criterion), criterion, torch.square)
 
-    def _set_memory(self, memory: Plain) -> None:
-        self.importances, self.saved_params = (
-            defaultdict(dict, {number: as_param_data(data) for number, data in kept.items()})
-            for kept in (memory["importances"], memory["weights"])
-        )
+
+def _with_loss(batches: Iterable[Batch], criterion: Any) -> Iterator[Batch]:
+    """Leave out the samples that the criterion ignores: alone, they have no loss."""
+    for x, y, task_labels in batches:
+        chosen = labelled(y, criterion)
+        if chosen.any():
+            yield x[chosen], y[chosen], task_labels[chosen.to(task_labels.device)]

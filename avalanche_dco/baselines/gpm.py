@@ -1,5 +1,6 @@
 """Gradient Projection Memory as an Avalanche plugin."""
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from avalanche.training.plugins import SupervisedPlugin
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
+from avalanche_dco.baselines.effective_weights import effective_matrix, set_effective_matrix
 from avalanche_dco.baselines.gradient_projection import (
     ProjectableLayer,
     as_matrix,
@@ -18,13 +20,23 @@ from avalanche_dco.baselines.gradient_projection import (
     write_matrix,
 )
 from avalanche_dco.baselines.layer_recording import InputRecorder, projectable_layers
+from avalanche_dco.core.checked import is_floating
 from avalanche_dco.errors import ModelError, SettingError
 from avalanche_dco.plugins.support.checks import InputChecks
-from avalanche_dco.plugins.support.model_state import modes_kept, random_state_kept
-from avalanche_dco.plugins.support.plain import Plain
+from avalanche_dco.plugins.support.kept import Kept, Shapes, Tensors
+from avalanche_dco.plugins.support.model_state import model_kept, random_state_kept
 from avalanche_dco.plugins.support.state import PluginState
 
 _SAMPLES_PER_FORWARD = 128
+
+
+def _fits_layer(basis: Tensor, name: str, shapes: Shapes) -> bool:
+    """Whether a basis has the inputs of a layer, as far as the layer is among the parameters."""
+    weight = shapes.get(f"{name}.weight".lstrip("."))
+    if not is_floating(basis, [None] * 3) or weight is None:
+        return is_floating(basis, [None] * 3)
+    inputs = math.prod(weight[1:]) + (f"{name}.bias".lstrip(".") in shapes)
+    return basis.shape[1] == inputs and (len(weight) > 2 or basis.shape[0] == 1)
 
 
 class GPMPlugin(InputChecks, PluginState, SupervisedPlugin):
@@ -42,10 +54,15 @@ class GPMPlugin(InputChecks, PluginState, SupervisedPlugin):
     may be used.
 
     A bias counts as the weight of a constant input and is protected together with its layer.
-    Other parameters are not: batch normalisation (affine parameters and running statistics),
-    embeddings, recurrent layers. A warning names them after the first experience.
+    Under weight normalisation (``parametrizations.weight_norm`` or the old ``weight_norm``) the
+    change of the computed weight is projected. A layer whose weight is computed in another way
+    (spectral normalisation, pruning, any other parametrization) is refused before training.
+
+    Other parameters are not protected: batch normalisation (affine parameters and running
+    statistics), embeddings, recurrent layers. A warning names them after the first experience.
     """
 
+    _KEEPS = (Kept("bases", Tensors(_fits_layer)),)
     _SETTINGS = ("thresholds", "threshold_growth", "samples", "layers", "project_head")
 
     def __init__(
@@ -94,24 +111,20 @@ class GPMPlugin(InputChecks, PluginState, SupervisedPlugin):
         """ Per layer: orthonormal columns, shape (groups, inputs, vectors). """
         self._anchors: dict[str, Tensor] = {}
 
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes kept between experiences; while training, a copy of the weights comes on top."""
-        return sum(basis.numel() * basis.element_size() for basis in self.bases.values())
-
     @torch.no_grad()
     def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
         """Remember where each layer with a basis starts from."""
         projectable_layers(strategy.model, self.layers)  # complains now rather than after training
         self._anchors = {
-            name: as_matrix(layer, layer.weight, layer.bias).clone()
-            for name, layer in self._protected(strategy.model)
+            name: effective_matrix(layer).clone() for name, layer in self._protected(strategy.model)
         }
 
     @torch.no_grad()
     def after_backward(self, strategy: Any, **kwargs: Any) -> None:
-        """Project the gradients."""
+        """Project the gradients of the weights that are parameters."""
         for name, layer in self._protected(strategy.model):
+            if "weight" not in layer._parameters:
+                continue
             weight, bias = layer.weight.grad, None if layer.bias is None else layer.bias.grad
             if weight is not None:
                 gradient = as_matrix(layer, weight, bias)
@@ -122,9 +135,8 @@ class GPMPlugin(InputChecks, PluginState, SupervisedPlugin):
         """Project what the optimizer made of them."""
         for name, layer in self._protected(strategy.model):
             anchor = self._anchors[name]
-            change = as_matrix(layer, layer.weight, layer.bias) - anchor
-            allowed = anchor + project_out(change, self.bases[name])
-            write_matrix(allowed, layer.weight, layer.bias)
+            change = effective_matrix(layer) - anchor
+            set_effective_matrix(layer, anchor + project_out(change, self.bases[name]))
 
     def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
         """Extend the bases by the inputs of the experience just trained."""
@@ -148,19 +160,13 @@ class GPMPlugin(InputChecks, PluginState, SupervisedPlugin):
         self.bases = bases
         self._finished(strategy)
 
-    def _memory(self) -> Plain:
-        return {"bases": dict(self.bases)}
-
-    def _set_memory(self, memory: Plain) -> None:
-        self.bases = dict(memory["bases"])
-
     @torch.no_grad()
     def _recorded(self, strategy: Any) -> InputRecorder:
         """The inputs of the layers on a random subset of the experience, nothing else touched."""
         model, dataset = strategy.model, strategy.experience.dataset.eval()
         collate = getattr(dataset, "collate_fn", default_collate)
         recorder = InputRecorder(projectable_layers(model, self.layers))
-        with modes_kept(model), random_state_kept():
+        with model_kept(model, weights=False), random_state_kept():
             model.eval()
             chosen = torch.randperm(len(dataset))[: self.samples]
             for indices in chosen.split(_SAMPLES_PER_FORWARD):
@@ -185,22 +191,30 @@ class GPMPlugin(InputChecks, PluginState, SupervisedPlugin):
                     f"layer '{name}' now has {inputs} inputs, its basis {basis.shape[1]}; a layer "
                     "may grow more outputs between experiences, but not more inputs or a bias."
                 )
-            if layer.bias is not None and layer.bias.requires_grad != layer.weight.requires_grad:
+            frozen = [own for own, p in layer.named_parameters() if not p.requires_grad]
+            trainable = [own for own, p in layer.named_parameters() if p.requires_grad]
+            if frozen and trainable:
                 raise ModelError(
-                    f"layer '{name}' has a frozen weight or bias but not both; they are projected "
-                    "together, so freeze both or none."
+                    f"in layer '{name}' {frozen} are frozen and {trainable} are not; they are "
+                    "projected together, so freeze all or none."
                 )
-            if layer.weight.requires_grad:
+            if trainable:
                 yield name, layer
 
 
 def _warn_of_unprotected(model: nn.Module, recorder: InputRecorder) -> None:
     """Name the parameters that were trained although no input of theirs could be recorded."""
+    protected_or_left_out = {
+        part  # a parametrization belongs to its layer
+        for name, module in model.named_modules()
+        if isinstance(module, ProjectableLayer)
+        and (name in recorder.vectors or name not in recorder.layers)
+        for part in module.modules()
+    }
     names = [
         f"{module_name}.{name}".lstrip(".")
         for module_name, module in model.named_modules()
-        if module_name not in recorder.vectors
-        and (module_name in recorder.layers or not isinstance(module, ProjectableLayer))
+        if module not in protected_or_left_out
         for name, parameter in module.named_parameters(recurse=False)
         if parameter.grad is not None
     ]

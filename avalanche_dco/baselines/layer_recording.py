@@ -7,6 +7,7 @@ from fnmatch import fnmatch
 import torch
 from torch import Tensor, nn
 
+from avalanche_dco.baselines.effective_weights import refuse_computed
 from avalanche_dco.baselines.gradient_projection import ProjectableLayer, compact, input_vectors
 from avalanche_dco.errors import ModelError
 
@@ -33,13 +34,14 @@ def projectable_layers(
         )
     owners = parameter_owners(model)
     for name, layer in layers.items():
-        for parameter in layer.parameters(recurse=False):
+        for parameter in layer.parameters():
             if len(owners[parameter]) > 1:
                 raise ModelError(
                     f"the modules {owners[parameter]} share one parameter, and a basis belongs to "
                     "one module; call the same module twice instead, or name the layers to "
                     f"project without '{name}'."
                 )
+    refuse_computed(layers)
     return layers
 
 

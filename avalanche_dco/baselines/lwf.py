@@ -4,14 +4,43 @@ import copy
 from collections import defaultdict
 from typing import Any
 
+import torch
 from avalanche.models.utils import is_multi_task_module
 from avalanche.training import plugins
 from torch import Tensor, nn
 
-from avalanche_dco.errors import StateError
+from avalanche_dco.baselines.samples import labelled
+from avalanche_dco.core.checked import is_count, require
+from avalanche_dco.errors import ModelError, StateError
 from avalanche_dco.plugins.support.checks import InputChecks
+from avalanche_dco.plugins.support.kept import Form, Kept, Shapes, Tensors
 from avalanche_dco.plugins.support.plain import Plain
 from avalanche_dco.plugins.support.state import PluginState
+
+
+class _Count(Form):
+    def read(self, plain: Any, what: str, shapes: Shapes) -> int:
+        require(is_count(plain), f"{what} has to be a whole number of at least 0")
+        return plain
+
+
+class _ClassesByTask(Form):
+    def plain(self, value: dict[int, set[int]]) -> dict[int, list[int]]:
+        return {task: sorted(known) for task, known in value.items()}
+
+    def read(self, plain: Any, what: str, shapes: Shapes) -> dict[int, set[int]]:
+        require(
+            isinstance(plain, dict)
+            and all(is_count(task) and isinstance(plain[task], list) for task in plain)
+            and all(is_count(label) for known in plain.values() for label in known),
+            f"{what} has to be lists of classes by task",
+        )
+        return defaultdict(set, {task: set(known) for task, known in plain.items()})
+
+
+def _fits_teacher(value: Tensor, name: str, shapes: Shapes) -> bool:
+    # Buffers are not among the parameters; the model compares their shapes when it gets them.
+    return not value.is_complex() and shapes.get(name) in (None, list(value.shape))
 
 
 class LwFPlugin(InputChecks, PluginState, plugins.LwFPlugin):
@@ -26,52 +55,72 @@ class LwFPlugin(InputChecks, PluginState, plugins.LwFPlugin):
       the classes are read from the targets.
     """
 
+    _KEEPS = (
+        Kept("teacher", Tensors(_fits_teacher), "_teacher"),
+        Kept("classes_by_task", _ClassesByTask(), "lwf.prev_classes_by_task"),
+        Kept("experiences", _Count(), "lwf.expcount"),
+    )
     _FOR_ALL_PARAMETERS = True
 
-    _teacher: dict[str, Tensor] | None = None
+    _loaded_teacher: dict[str, Tensor] | None = None
     """A teacher that was loaded, until there is a model to put it into."""
+
+    @property
+    def _teacher(self) -> dict[str, Tensor] | None:
+        if self._loaded_teacher is not None or self.lwf.prev_model is None:
+            return self._loaded_teacher
+        return dict(self.lwf.prev_model.state_dict())
+
+    @_teacher.setter
+    def _teacher(self, state: dict[str, Tensor]) -> None:
+        self._loaded_teacher = state
 
     def before_training(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
         """Give a teacher that was loaded its model."""
         super().before_training(strategy, *args, **kwargs)
-        if self._teacher is not None:
-            teacher = copy.deepcopy(strategy.model).eval()
-            _load(teacher, self._teacher)
-            self.lwf.prev_model, self._teacher = teacher, None
+        if self._loaded_teacher is not None:
+            teacher = _copy(strategy.model).eval()
+            _load(teacher, self._loaded_teacher)
+            self.lwf.prev_model, self._loaded_teacher = teacher, None
+
+    def _check_labels(self, strategy: Any, outputs: Any) -> None:
+        if not isinstance(outputs, Tensor):
+            raise ModelError(
+                "LwFPlugin distils the outputs for each class, which have to be one tensor, but "
+                f"this model returns {type(outputs).__name__}. Let it return the outputs only."
+            )
+        super()._check_labels(strategy, outputs)
 
     def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
         """Make the teacher, and note the classes it knows."""
-        self.lwf.expcount += 1
-        self.lwf.prev_model = copy.deepcopy(strategy.model).eval()
+        teacher = _copy(strategy.model).eval()
         dataset = strategy.experience.dataset
         # Outputs that all tasks share go by the name of task 0.
         multi_task = is_multi_task_module(strategy.model)
-        targets = dataset.targets
+        targets = torch.as_tensor(list(dataset.targets))
         tasks = getattr(dataset, "targets_task_labels", [0] * len(targets))
-        for target, task in zip(targets, tasks, strict=True):
-            self.lwf.prev_classes_by_task[int(task) if multi_task else 0].add(int(target))
+        known = labelled(targets, getattr(strategy, "_criterion", None))
+        classes = copy.deepcopy(self.lwf.prev_classes_by_task)
+        for target, task, is_known in zip(targets.tolist(), tasks, known.tolist(), strict=True):
+            if is_known and target >= 0:
+                classes[int(task) if multi_task else 0].add(target)
+        self.lwf.prev_model, self.lwf.prev_classes_by_task = teacher, classes
+        self.lwf.expcount += 1
         self._finished(strategy)
 
     def _settings(self) -> Plain:
         return {"alpha": self.lwf.alpha, "temperature": self.lwf.temperature}
 
-    def _memory(self) -> Plain:
-        teacher = self._teacher
-        if teacher is None:
-            teacher = dict(self.lwf.prev_model.state_dict())
-        classes = self.lwf.prev_classes_by_task
-        return {
-            "teacher": teacher,
-            "classes_by_task": {task: sorted(known) for task, known in classes.items()},
-            "experiences": self.lwf.expcount,
-        }
 
-    def _set_memory(self, memory: Plain) -> None:
-        self._teacher = memory["teacher"]
-        self.lwf.prev_classes_by_task = defaultdict(
-            set, {task: set(known) for task, known in memory["classes_by_task"].items()}
-        )
-        self.lwf.expcount = memory["experiences"]
+def _copy(model: nn.Module) -> nn.Module:
+    """A deep copy; tensors with a graph, as old-style ``weight_norm`` leaves them, lose it."""
+    computed = {
+        id(value): value.detach().clone()
+        for module in model.modules()
+        for value in vars(module).values()
+        if isinstance(value, Tensor) and value.grad_fn is not None
+    }
+    return copy.deepcopy(model, computed)
 
 
 def _load(teacher: nn.Module, state: dict[str, Tensor]) -> None:

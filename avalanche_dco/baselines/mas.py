@@ -1,25 +1,26 @@
 """Memory Aware Synapses with the importances of the function that was learned."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from avalanche.training import plugins
-from avalanche.training.utils import ParamData
-from torch import Tensor
+from avalanche.training.utils import ParamData, copy_params_dict
+from torch import Tensor, nn
 
-from avalanche_dco.baselines.param_data import as_param_data, as_tensors
-from avalanche_dco.baselines.per_sample import mean_transformed_gradients
+from avalanche_dco.baselines.importances import PerSampleImportances, averaged
+from avalanche_dco.baselines.param_data import TABLE, WHOLE_TABLE, as_param_data
+from avalanche_dco.baselines.per_sample import Batch
 from avalanche_dco.baselines.samples import loaded_batches
-from avalanche_dco.plugins.support.checks import InputChecks
-from avalanche_dco.plugins.support.model_state import modes_kept
-from avalanche_dco.plugins.support.plain import Plain
+from avalanche_dco.errors import ModelError
+from avalanche_dco.plugins.support.kept import Kept
 from avalanche_dco.plugins.support.state import PluginState
 
 _SAMPLES_PER_BATCH = 256
 
 
-class MASPlugin(InputChecks, PluginState, plugins.MASPlugin):
-    """Avalanche's MAS with three corrections.
+class MASPlugin(PerSampleImportances, PluginState, plugins.MASPlugin):
+    """Avalanche's MAS with four corrections.
 
     * Avalanche 0.6.0 computes the importances in train mode: with dropout switched on they are
       those of random subnetworks, and the pass moves the running statistics of batch
@@ -29,17 +30,19 @@ class MASPlugin(InputChecks, PluginState, plugins.MASPlugin):
       importances depend on ``train_mb_size``. Here it is the average magnitude of each sample's
       gradient, as the paper (Aljundi et al., 2018) defines it.
     * It takes a loss of exactly zero for a missing one and stops with ``Loss is not available``.
+    * It keeps the new weights before it computes the importances: if it is interrupted there, it
+      remembers the weights of one experience and the importances of another.
     """
 
+    _KEEPS = (Kept("importance", TABLE), Kept("weights", WHOLE_TABLE, "params"))
     _SETTINGS = ("_lambda", "alpha")
     _FOR_ALL_PARAMETERS = True
+    importance: dict[str, ParamData] | None
 
     def before_backward(self, strategy: Any, **kwargs: Any) -> None:
         """Add the penalty."""
-        if strategy.clock.train_exp_counter == 0:
+        if strategy.clock.train_exp_counter == 0 or self.importance is None or self.params is None:
             return
-        assert self.importance is not None
-        assert self.params is not None
         for name, parameter in strategy.model.named_parameters():
             if name in self.importance:
                 importance = self.importance[name].expand(parameter.shape)
@@ -47,25 +50,32 @@ class MASPlugin(InputChecks, PluginState, plugins.MASPlugin):
                 strategy.loss += self._lambda * (importance * distance.square()).sum()
 
     def _get_importance(self, strategy: Any) -> dict[str, ParamData]:
-        model = strategy.model
         batches = loaded_batches(strategy.experience.dataset, _SAMPLES_PER_BATCH, strategy.device)
-        with modes_kept(model):
-            model.eval()
-            importance = mean_transformed_gradients(model, batches, _squared_norm, torch.abs)
-        return as_param_data(importance)
+        return as_param_data(self._importances(strategy.model, batches, None))
+
+    def _importances(
+        self, model: nn.Module, batches: Iterable[Batch], criterion: Any
+    ) -> dict[str, Tensor]:
+        return averaged(model, batches, _squared_norm, torch.abs)
 
     def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
         """Compute the importances and keep the weights."""
-        super().after_training_exp(strategy, **kwargs)
+        current = self._get_importance(strategy)
+        old = (self.importance or {}) if strategy.clock.train_exp_counter else {}
+        for name, entry in current.items():
+            if name in old:
+                entry.data = self.alpha * old[name].expand(entry.shape) + (
+                    (1 - self.alpha) * entry.data
+                )
+        # Not before all is computed: an interrupted pass leaves what is remembered as it was.
+        self.importance, self.params = current, copy_params_dict(strategy.model)
         self._finished(strategy)
-
-    def _memory(self) -> Plain:
-        return {"importance": as_tensors(self.importance), "weights": as_tensors(self.params)}
-
-    def _set_memory(self, memory: Plain) -> None:
-        self.importance = as_param_data(memory["importance"])
-        self.params = as_param_data(memory["weights"])
 
 
 def _squared_norm(outputs: Tensor, targets: Tensor) -> Tensor:
+    if not isinstance(outputs, Tensor):
+        raise ModelError(
+            "MASPlugin takes the norm of the model's outputs, which have to be one tensor, but "
+            f"this model returns {type(outputs).__name__}. Let it return the outputs to be kept."
+        )
     return outputs.square().sum()

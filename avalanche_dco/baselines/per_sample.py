@@ -1,10 +1,14 @@
-"""Averages of per-sample gradients' squares or magnitudes, without one backward pass per sample.
+"""Averages of per-sample gradients' squares or magnitudes, mostly in batches.
 
 ``Linear`` and ``Conv2d`` layers have a closed form; all other parameters (batch normalisation,
-tied or reused weights, ...) go through ``torch.func.vmap``.
+tied or reused weights, ...) go through ``torch.func.vmap``. What cannot be vectorised (LSTM and
+GRU, models that return several tensors, ...) gets one backward pass per sample.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from textwrap import shorten
 
 import torch
 from avalanche.models import avalanche_forward
@@ -17,18 +21,25 @@ from avalanche_dco.baselines.closed_form import (
     CHUNK_ELEMENTS,
     Call,
     Transform,
-    explained_by_call,
+    Verdicts,
+    in_closed_form,
     recorded_calls,
     transformed_sums,
 )
-from avalanche_dco.baselines.gradient_projection import ProjectableLayer
-from avalanche_dco.errors import GradientError, ModelError, SettingError
+from avalanche_dco.errors import GradientError, ModelError
+from avalanche_dco.plugins.support.model_state import attributes_kept
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Loss of a batch of outputs and targets; called with batches of one sample."""
 
 Batch = tuple[Tensor, Tensor, Tensor]
 """Inputs, targets, task labels."""
+
+Sums = Iterator[tuple[str, Tensor]]
+"""Names of parameters, each with a sum over samples; a name may come several times."""
+
+_NotVectorisable = (RuntimeError, ValueError)
+"""What ``torch.func.vmap`` raises."""
 
 
 def mean_transformed_gradients(
@@ -45,83 +56,138 @@ def mean_transformed_gradients(
         parameters and for those that no sample uses.
     """
     sums = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
-    names: dict[Tensor, str] = {p: name for name, p in model.named_parameters() if p.requires_grad}
-    verdicts: dict[ProjectableLayer, bool] = {}
+    verdicts: Verdicts = {}
     samples = 0
-    for batch in batches:
-        samples += len(batch[0])
-        with torch.enable_grad(), recorded_calls(model) as calls:
-            outputs = avalanche_forward(model, batch[0], batch[2])
-            total = _losses(outputs, batch[1], loss).sum()
-        if not total.isfinite():
-            raise GradientError(
-                "a sample's loss is not finite, so its gradient says nothing; the training has "
-                "diverged (lower the learning rate or the penalty's strength), or the model "
-                "answers with infinite outputs (mask them with a large finite number)."
-            )
-        closed = _in_closed_form(calls, total, len(batch[0]), verdicts)
-        done = {p for layer in closed for p in layer.parameters(recurse=False)}
-        others = {name: p for p, name in names.items() if p not in done}
-        gradients = torch.autograd.grad(
-            total,
-            [call.outputs for call in closed.values()] + [*others.values()],
-            allow_unused=True,
-        )
-        for (layer, call), delta in zip(closed.items(), gradients, strict=False):
+    with attributes_kept(model), _backward_of_rnns(model):
+        for batch in batches:
+            samples += len(batch[0])
+            for name, value in _batch_sums(model, batch, loss, transform, verdicts):
+                sums[name] += value
+    return {name: value / max(samples, 1) for name, value in sums.items()}
+
+
+def _batch_sums(
+    model: nn.Module, batch: Batch, loss: Loss, transform: Transform, verdicts: Verdicts
+) -> Sums:
+    x, y, task_labels = batch
+    names: dict[Tensor, str] = {p: name for name, p in model.named_parameters() if p.requires_grad}
+    with torch.enable_grad(), recorded_calls(model) as calls:
+        outputs = avalanche_forward(model, x, task_labels)
+    rounding = _rounding(model, calls.values(), outputs) if isinstance(outputs, Tensor) else 0.0
+    if not _has_samples_first(model, batch, outputs, rounding):
+        yield from _one_by_one(model, names, batch, None, rounding, loss, transform)
+        return
+    try:
+        with torch.enable_grad():
+            losses = _losses(outputs, y, loss)
+    except _NotVectorisable as error:
+        _warn_of_loop("the criterion", error)
+        yield from _one_by_one(model, names, batch, outputs.detach(), rounding, loss, transform)
+        return
+    _refuse_infinite(losses, outputs)
+    closed = in_closed_form(calls, losses, verdicts)
+    done = {p for layer in closed for p in layer.parameters(recurse=False)}
+    others = {p: name for p, name in names.items() if p not in done}
+    gradients = torch.autograd.grad(
+        losses.sum(),
+        [call.outputs for call in closed.values()] + [*others],
+        allow_unused=True,
+    )
+    for (layer, call), delta in zip(closed.items(), gradients, strict=False):
+        if delta is not None:  # a head that this batch does not use
             for parameter, value in transformed_sums(layer, call.inputs, delta, transform):
                 if parameter.requires_grad:
-                    sums[names[parameter]] += value
-        used = [n for n, g in zip(others, gradients[len(closed) :], strict=True) if g is not None]
-        for name, value in _vectorised(model, used, batch, outputs.detach(), loss):
-            sums[name] += transform(value).sum(0)
-    return {name: value / samples for name, value in sums.items()}
+                    yield names[parameter], value
+    used = {
+        p: others[p]
+        for p, gradient in zip(others, gradients[len(closed) :], strict=True)
+        if gradient is not None
+    }
+    if used:
+        whole = outputs.detach()
+        try:
+            found = _vectorised(model, [*used.values()], batch, whole, rounding, loss, transform)
+        except ModelError:
+            raise
+        except _NotVectorisable as error:
+            _warn_of_loop("the model", error)
+            yield from _one_by_one(model, used, batch, whole, rounding, loss, transform)
+        else:
+            yield from found.items()
+
+
+def _has_samples_first(model: nn.Module, batch: Batch, outputs: object, rounding: float) -> bool:
+    """Whether the outputs are one tensor with the samples in its first dimension.
+
+    Refuses a model in which a sample's output depends on the others.
+    """
+    x, _, task_labels = batch
+    if not (isinstance(outputs, Tensor) and outputs.ndim and len(outputs) == len(x)):
+        return False
+    try:
+        with torch.no_grad():
+            alone = avalanche_forward(model, x[:1], task_labels[:1])
+    except _NotVectorisable as error:
+        raise ModelError(
+            f"the model takes a batch of {len(x)} samples but not a sample alone ({error}), so "
+            "per-sample gradients are not defined; replace the layer that needs several samples "
+            "(batch normalisation without running statistics, for example)."
+        ) from error
+    if alone.shape != outputs[:1].shape:
+        return False
+    _refuse_mixing(alone, outputs[:1], rounding)
+    return True
 
 
 def _losses(outputs: Tensor, targets: Tensor, loss: Loss) -> Tensor:
     """The loss of each sample alone."""
-    try:
-        return vmap(lambda o, t: loss(o.unsqueeze(0), t.unsqueeze(0)))(outputs, targets)
-    except (RuntimeError, ValueError) as error:
-        raise SettingError(
-            f"the criterion {loss} cannot be vectorised over samples with torch.func.vmap: {error} "
-            "Write it with differentiable tensor operations, without .item(), without branches on "
-            "values and without in-place writes."
-        ) from error
+    losses = vmap(lambda o, t: loss(o.unsqueeze(0), t.unsqueeze(0)))(outputs, targets)
+    return losses.reshape(len(outputs), -1).sum(1)
 
 
-def _in_closed_form(
-    calls: dict[ProjectableLayer, list[Call]],
-    total: Tensor,
-    samples: int,
-    verdicts: dict[ProjectableLayer, bool],
-) -> dict[ProjectableLayer, Call]:
-    """The layers for which the closed form is exact, with their one call.
+def _one_by_one(
+    model: nn.Module,
+    names: dict[Tensor, str],
+    batch: Batch,
+    outputs: Tensor | None,
+    rounding: float,
+    loss: Loss,
+    transform: Transform,
+) -> Sums:
+    """The definition: one backward pass per sample.
 
-    Not among them: layers called twice, or with the samples not in the first dimension, or whose
-    weight is used elsewhere too; the last is found out once per layer and kept in ``verdicts``.
+    :param names: the names of the parameters wanted.
+    :param outputs: of the whole batch, the samples first; None where they are not.
     """
-    once = {
-        layer: recorded[0]
-        for layer, recorded in calls.items()
-        if len(recorded) == 1 and recorded[0].inputs.shape[0] == samples
-    }
-    new = {layer: call for layer, call in once.items() if layer not in verdicts}
-    if new:
-        explained = explained_by_call(new, total)
-        verdicts.update({layer: layer in explained for layer in new})
-    return {layer: call for layer, call in once.items() if verdicts[layer]}
+    for n in range(len(batch[0])):
+        x, y, task_label = (part[n : n + 1] for part in batch)
+        with torch.enable_grad():
+            alone = avalanche_forward(model, x, task_label)
+            value = loss(alone, y).sum()
+        if outputs is not None:
+            _refuse_mixing(alone, outputs[n : n + 1], rounding)
+        _refuse_infinite(value, alone)
+        gradients = torch.autograd.grad(value, [*names], allow_unused=True)
+        for name, gradient in zip(names.values(), gradients, strict=True):
+            if gradient is not None:
+                yield name, transform(gradient.to_dense() if gradient.is_sparse else gradient)
 
 
 def _vectorised(
-    model: nn.Module, names: Sequence[str], batch: Batch, outputs: Tensor, loss: Loss
-) -> Iterator[tuple[str, Tensor]]:
-    """Per-sample gradients of the named parameters: pairs of a name and (samples, *shape)."""
-    if not names:
-        return
+    model: nn.Module,
+    names: list[str],
+    batch: Batch,
+    outputs: Tensor,
+    rounding: float,
+    loss: Loss,
+    transform: Transform,
+) -> dict[str, Tensor]:
+    """The named parameters' sums, by ``torch.func.vmap``."""
     tensors = {name: p.detach() for name, p in model.named_parameters()} | dict(
         model.named_buffers()
     )
     chosen = {name: tensors[name] for name in names}
+    sums = {name: torch.zeros_like(tensor) for name, tensor in chosen.items()}
 
     for x, y, task, whole in _by_task(model, batch, outputs):
 
@@ -129,8 +195,8 @@ def _vectorised(
             parameters: dict[str, Tensor], x: Tensor, y: Tensor, task: tuple[int, ...] = task
         ) -> tuple[Tensor, Tensor]:
             out = functional_call(model, tensors | parameters, (x.unsqueeze(0), *task))
-            # A multi-task model fills narrower heads up with zeros when it is given a batch.
-            out = functional.pad(out, (0, outputs.shape[1] - out.shape[1]))
+            if task:  # Avalanche fills narrower heads up with zeros when it is given a batch
+                out = functional.pad(out, (0, outputs.shape[1] - out.shape[1]))
             return loss(out, y.unsqueeze(0)), out.squeeze(0)
 
         per_sample = vmap(grad(loss_of_one, has_aux=True), in_dims=(None, 0, 0))
@@ -138,22 +204,11 @@ def _vectorised(
         for x_part, y_part, whole_part in zip(
             x.split(size), y.split(size), whole.split(size), strict=True
         ):
-            try:
-                gradients, alone = per_sample(chosen, x_part, y_part)
-            except (RuntimeError, ValueError) as error:
-                raise ModelError(
-                    f"the per-sample gradients of {list(names)} need torch.func.vmap, which cannot "
-                    f"vectorise this model: {error} Freeze these parameters with "
-                    "requires_grad_(False), or write the model so that each of them belongs to an "
-                    "nn.Linear or nn.Conv2d called once per forward pass."
-                ) from error
-            if not torch.allclose(alone, whole_part, rtol=1e-3, atol=1e-4):
-                raise ModelError(
-                    "the model answers to a sample alone otherwise than to the same sample in a "
-                    "batch, so per-sample gradients are not defined; replace the layer that mixes "
-                    "samples (batch normalisation without running statistics, for example)."
-                )
-            yield from gradients.items()
+            gradients, alone = per_sample(chosen, x_part, y_part)
+            _refuse_mixing(alone, whole_part, rounding)
+            for name, gradient in gradients.items():
+                sums[name] += transform(gradient).sum(0)
+    return sums
 
 
 def _by_task(
@@ -167,3 +222,55 @@ def _by_task(
     for task in task_labels.unique().tolist():
         chosen = (task_labels == task).to(x.device)
         yield x[chosen], y[chosen], (task,), outputs[chosen]
+
+
+def _rounding(model: nn.Module, layers: Iterable[list[Call]], outputs: Tensor) -> float:
+    """The coarsest rounding on the way to the outputs, of weights or by autocast."""
+    dtypes = {outputs.dtype, *(call.outputs.dtype for calls in layers for call in calls)}
+    dtypes |= {p.dtype for p in model.parameters()}
+    return max(torch.finfo(dtype).eps for dtype in dtypes if dtype.is_floating_point)
+
+
+def _refuse_mixing(alone: Tensor, whole: Tensor, rounding: float) -> None:
+    """Raise if samples have other outputs alone than in the batch, beyond rounding."""
+    largest = whole[whole.isfinite()].abs().max().item() if whole.isfinite().any() else 0.0
+    rtol, atol = max(1e-3, 10 * rounding), 1e-4 + max(1e-5, 10 * rounding) * largest
+    if not torch.allclose(alone.to(whole), whole, rtol=rtol, atol=atol, equal_nan=True):
+        raise ModelError(
+            "the model answers to a sample alone otherwise than to the same sample in a batch, so "
+            "per-sample gradients are not defined; replace the layer that mixes samples (batch "
+            "normalisation without running statistics, for example)."
+        )
+
+
+def _refuse_infinite(losses: Tensor, outputs: object) -> None:
+    if losses.isfinite().all():
+        return
+    if isinstance(outputs, Tensor) and outputs.isfinite().all():
+        reason = (
+            "though the outputs are finite: the criterion is not defined for a sample alone, or "
+            "not for its label."
+        )
+    else:
+        reason = (
+            "because the model's outputs are not finite: the training has diverged (lower the "
+            "learning rate or the penalty's strength), or the model masks outputs with infinity "
+            "(use a large finite number)."
+        )
+    raise GradientError(f"a sample's loss is not finite, {reason}")
+
+
+def _warn_of_loop(what: str, error: Exception) -> None:
+    reason = shorten(str(error), 200)
+    warnings.warn(
+        f"{what} cannot be vectorised over samples ({reason}), so the importances take one "
+        "backward pass per sample: they are exact, but slow.",
+        stacklevel=3,
+    )
+
+
+def _backward_of_rnns(model: nn.Module) -> AbstractContextManager[None]:
+    """CuDNN has no backward pass of RNNs in eval mode; torch's own kernels have one."""
+    if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+        return torch.backends.cudnn.flags(enabled=False)
+    return nullcontext()

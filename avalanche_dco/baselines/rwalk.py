@@ -7,14 +7,16 @@ from avalanche.training import plugins
 from avalanche.training.utils import ParamData, copy_params_dict, zerolike_params_dict
 from torch import Tensor
 
-from avalanche_dco.baselines.param_data import as_param_data, as_tensors
+from avalanche_dco.baselines.param_data import TABLE, WHOLE_TABLE
+from avalanche_dco.baselines.requirements import RealDenseGradients
+from avalanche_dco.errors import SettingError
 from avalanche_dco.plugins.support.checks import InputChecks
+from avalanche_dco.plugins.support.kept import Kept
 from avalanche_dco.plugins.support.model_state import modes_kept
-from avalanche_dco.plugins.support.plain import Plain
 from avalanche_dco.plugins.support.state import PluginState
 
 
-class RWalkPlugin(InputChecks, PluginState, plugins.RWalkPlugin):
+class RWalkPlugin(RealDenseGradients, InputChecks, PluginState, plugins.RWalkPlugin):
     """Avalanche's RWalk with four corrections.
 
     * Avalanche 0.6.0 puts the model into eval mode before every training iteration and leaves it
@@ -30,10 +32,26 @@ class RWalkPlugin(InputChecks, PluginState, plugins.RWalkPlugin):
       next experience.
     """
 
+    # exp_importance is iter_importance as it was at the end of an experience.
+    _KEEPS = (
+        Kept("iter_importance", TABLE),
+        Kept("exp_scores", TABLE),
+        Kept("exp_params", WHOLE_TABLE),
+        Kept("exp_penalties", TABLE),
+    )
     _SETTINGS = ("ewc_lambda", "ewc_alpha", "delta_t")
     _CHANGES_WITHIN = True
     _FOR_ALL_PARAMETERS = True
-    _KEPT = ("iter_importance", "exp_importance", "exp_scores", "exp_params", "exp_penalties")
+    _NEEDS_SHAPES = True
+
+    def before_training(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
+        """Refuse a training without steps: the importances are made of them."""
+        if strategy.train_epochs < 1:
+            raise SettingError(
+                f"train_epochs={strategy.train_epochs} trains nothing, and RWalkPlugin computes "
+                "its importances from the steps of the training. Write at least train_epochs=1."
+            )
+        super().before_training(strategy, *args, **kwargs)
 
     def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
         """Start the first interval of the experience, with the parameters it has by now."""
@@ -79,13 +97,10 @@ class RWalkPlugin(InputChecks, PluginState, plugins.RWalkPlugin):
                     outputs = strategy.forward()
                 self._check_labels(strategy, outputs)
             super()._update_grad(strategy)
-
-    def _memory(self) -> Plain:
-        return {name: as_tensors(getattr(self, name)) for name in self._KEPT}
-
-    def _set_memory(self, memory: Plain) -> None:
-        for name in self._KEPT:
-            setattr(self, name, as_param_data(memory[name]))
+        for name, parameter in model.named_parameters():
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.to_dense()
+                self.iter_grad[name].data = parameter.grad.clone()
 
 
 def _share(values: Tensor, largest: Tensor) -> Tensor:

@@ -6,15 +6,20 @@ from typing import Any
 import torch
 from avalanche.training import plugins
 from avalanche.training.utils import ParamData
+from torch import Tensor, nn
+from torch.nn import functional
 
-from avalanche_dco.baselines.param_data import as_param_data, as_tensors
+from avalanche_dco.baselines.param_data import FLAT_TABLE
+from avalanche_dco.baselines.requirements import RealDenseGradients
 from avalanche_dco.plugins.support.checks import InputChecks
-from avalanche_dco.plugins.support.plain import Plain
+from avalanche_dco.plugins.support.kept import Kept
 from avalanche_dco.plugins.support.state import PluginState
 
 
-class SynapticIntelligencePlugin(InputChecks, PluginState, plugins.SynapticIntelligencePlugin):
-    r"""Avalanche's Synaptic Intelligence with four corrections.
+class SynapticIntelligencePlugin(
+    RealDenseGradients, InputChecks, PluginState, plugins.SynapticIntelligencePlugin
+):
+    r"""Avalanche's Synaptic Intelligence with five corrections.
 
     * Avalanche 0.6.0 takes its snapshots of the weights with ``param.detach().cpu().flatten()``,
       which on a CPU is the parameter's own memory. The snapshot moves along with the weights: the
@@ -28,12 +33,20 @@ class SynapticIntelligencePlugin(InputChecks, PluginState, plugins.SynapticIntel
     * The path integral is taken there over the gradient of loss *and* penalty, so that a weight
       held by the penalty seems unimportant to the new task. Here the penalty's own part, which is
       known exactly, is taken off again.
+    * It stops on weights that are not float32. Here path integrals and importances of double
+      weights are double, and those of half and bfloat16 weights float32.
     """
 
+    _KEEPS = (
+        Kept("weights", FLAT_TABLE, "ewc_data.0"),
+        Kept("importances", FLAT_TABLE, "ewc_data.1", like="weights"),
+        Kept("path_integrals", FLAT_TABLE, "syn_data.cum_trajectory", like="weights"),
+    )
     _SETTINGS = ("si_lambda", "eps", "excluded_parameters", "max_importance")
     _BINDING = ("excluded_parameters",)
     _CHANGES_WITHIN = True
     _FOR_ALL_PARAMETERS = True
+    _NEEDS_SHAPES = True
     _ON_MODEL_DEVICE = False  # Avalanche computes its path integrals on the CPU
 
     def __init__(
@@ -56,9 +69,11 @@ class SynapticIntelligencePlugin(InputChecks, PluginState, plugins.SynapticIntel
         """
         super().__init__(si_lambda, eps, excluded_parameters, device)
         self.max_importance = max_importance
+        self.ewc_data: Any = [{}, {}]  # Avalanche has a tuple, which takes no other tables
 
     def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
         """Take the reference weights, as a copy."""
+        self._make_room(strategy.model)
         super().before_training_exp(strategy, **kwargs)
         _own(self.ewc_data[0])
 
@@ -85,29 +100,32 @@ class SynapticIntelligencePlugin(InputChecks, PluginState, plugins.SynapticIntel
         for name, importance in self.ewc_data[1].items():
             integral = -self.syn_data["cum_trajectory"][name].data
             importance.data = integral.clamp(min=0, max=self.max_importance)
+        _own(self.ewc_data[0])
         self._finished(strategy)
 
-    def _memory(self) -> Plain:
-        weights, importances = self.ewc_data
-        return {
-            "weights": as_tensors(weights),
-            "importances": as_tensors(importances),
-            "path_integrals": as_tensors(self.syn_data["cum_trajectory"]),
-        }
+    def _make_room(self, model: nn.Module) -> None:
+        """Make tables for parameters that are new or have grown, in their precision."""
+        for name, parameter in self.allowed_parameters(model, self.excluded_parameters):
+            dtype = _precision(parameter)
+            for table in (*self.ewc_data, *self.syn_data.values()):
+                old = table[name].data if name in table else torch.zeros(0)
+                grown = functional.pad(old.to(dtype), (0, parameter.numel() - old.numel()))
+                table[name] = ParamData(name, init_tensor=grown)
 
-    def _set_memory(self, memory: Plain) -> None:
-        weights, importances, integrals = (
-            as_param_data({name: tensor.cpu() for name, tensor in memory[kind].items()})
-            for kind in ("weights", "importances", "path_integrals")
-        )
-        self.ewc_data = (weights, importances)
+    def _restored(self) -> None:
         # The others live within an experience; Avalanche wants to find them by name.
-        self.syn_data = {
+        integrals = self.syn_data["cum_trajectory"]
+        self.syn_data |= {
             kind: {name: ParamData(name, entry.shape) for name, entry in integrals.items()}
             for kind in ("old_theta", "new_theta", "grad", "trajectory")
-        } | {"cum_trajectory": integrals}
+        }
 
 
 def _own(snapshot: dict[str, ParamData]) -> None:
     for entry in snapshot.values():
-        entry.data = entry.data.clone()
+        entry.data = entry.data.to(_precision(entry.data), copy=True)
+
+
+def _precision(weights: Tensor) -> torch.dtype:
+    """In which to sum up: that of the weights, but at least float32."""
+    return torch.promote_types(weights.dtype, torch.float32)

@@ -18,13 +18,19 @@ is ever held. The loss is homogeneous in G, so that the paper's normalisation of
 ``rho / m``, the loss is ``rho`` times the relative reconstruction error
 ``||AE(G) - G||^2 / ||G||^2``.
 
+**Units.** Since the loss is homogeneous, a batch may be measured in any unit. A gradient with an
+entry of more than ``_ROOM`` units sets a new one, its largest entry, and the sums so far are scaled
+to it: whatever finite sizes gradients have, no square overflows. A gradient *vanishes* if the
+squares of all its entries underflow. A batch starts with a unit so small that the first gradient
+that does not vanish sets one; if none does, all of the batch counts as zero.
+
 How much of the gradients lies along each direction, the *shares* ``||w_i^T G||^2 / ||G||^2``, is
 known on the way: DCO-COMP compresses by it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -32,6 +38,9 @@ from torch import Tensor
 
 from avalanche_dco.core.directions import Directions, Weights
 from avalanche_dco.errors import GradientError
+
+_ROOM = 1e9
+"""Units that an entry may have: sums of the squares of billions of them do not overflow."""
 
 
 class DirectionAutoencoder:
@@ -49,6 +58,10 @@ class DirectionAutoencoder:
         self.rho = rho
         self.shares: Tensor | None = None
         """Shares of the gradients along each direction; None before the first update."""
+        self.observed = 0
+        """Number of gradients in all updates."""
+        self.vanished = 0
+        """Number of those among them that vanish."""
         self._layers = [_Layer(name, directions) for name in directions.factors]
         self._optimizer = torch.optim.Adam(
             [tensor for layer in self._layers for tensor in (layer.U, layer.V)], lr=lr
@@ -57,10 +70,13 @@ class DirectionAutoencoder:
 
     @torch.no_grad()
     def _start_batch(self) -> None:
-        self._unit: Tensor | None = None
         self._codes: list[Tensor] = []
         self._energies: list[Tensor] = []
+        self._units: list[Tensor] = []  # of each gradient's code and energies
+        self._largest: list[Tensor] = []
         self._S = torch.stack([layer.start_batch() for layer in self._layers]).sum(0)
+        self._vanishing = torch.finfo(self._S.dtype).tiny ** 0.5
+        self._unit = self._S.new_tensor(self._vanishing / _ROOM)
 
     @torch.no_grad()
     def observe(self, gradient: Weights) -> None:
@@ -68,22 +84,29 @@ class DirectionAutoencoder:
 
         :param gradient: one tensor per parameter of the directions.
         """
-        if self._unit is None:
-            self._unit = _unit_of(gradient[layer.name] for layer in self._layers)
-        parts = [layer.encode(gradient[layer.name], self._unit) for layer in self._layers]
+        matrices = [layer.factors.matrix(gradient[layer.name]) for layer in self._layers]
+        # Without a look at the numbers, for which a GPU would have to wait.
+        extremes = [extreme for G in matrices for extreme in torch.aminmax(G)]
+        largest = torch.stack(extremes).abs().max()
+        unit = torch.where(largest > _ROOM * self._unit, largest, self._unit)
+        shrinkage = (self._unit / unit).square()  # exactly 1 where the unit stays
+        self._unit = unit
+        parts = [layer.encode(G / unit) for layer, G in zip(self._layers, matrices, strict=True)]
         codes, energies = (torch.stack(part) for part in zip(*parts, strict=True))
         code = codes.sum(0)
         y = 2 * code - self._S @ code
         for layer in self._layers:
-            layer.accumulate(y)
+            layer.accumulate(y, shrinkage)
         self._codes.append(code)
         self._energies.append(energies)
+        self._units.append(unit)
+        self._largest.append(largest)
 
     def _refuse_gradient(self, energies: Tensor) -> None:
         broken = [
             repr(layer.name)
             for layer, energy in zip(self._layers, energies, strict=True)
-            if not torch.isfinite(energy)
+            if torch.isnan(energy)
         ]
         raise GradientError(
             f"The gradient of {', '.join(broken)} is infinite or not a number, so that no "
@@ -96,18 +119,21 @@ class DirectionAutoencoder:
         """One step of Adam on rho times the relative reconstruction error.
 
         :return: the relative reconstruction error of the observed gradients, before the step.
-            Gradients that are all zero are reconstructed exactly: the error is 0, and the
+            Gradients that all vanish are reconstructed exactly: the error is 0, and the
             directions are left as they are.
         """
-        C = torch.stack(self._codes, dim=1)  # k x m
-        energies = torch.stack(self._energies).sum(0)  # one per parameter
-        # Looked at once per batch: a look at each gradient would make a GPU wait for it.
-        if not torch.isfinite(energies).all():
-            self._refuse_gradient(energies)
-        energy = energies.sum()
-        if energy == 0:
+        energies = torch.stack(self._energies)  # m x l
+        if torch.isnan(energies).any():  # of an infinite entry, too: its unit is infinite
+            self._refuse_gradient(energies.sum(0))
+        vanished = int((torch.stack(self._largest) <= self._vanishing).sum())
+        self.observed += len(energies)
+        self.vanished += vanished
+        if vanished == len(energies):
             self._start_batch()
             return 0.0
+        scales = torch.stack(self._units) / self._unit
+        C = torch.stack(self._codes, dim=1) * scales  # k x m
+        energy = (energies * scales.square()[:, None]).sum(0).sum()
         along = C.square().sum(1)
         self._follow_shares(along / energy)
         SC = self._S @ C
@@ -140,8 +166,8 @@ class _Layer:
 
     def __init__(self, name: str, directions: Directions):
         self.name = name
-        self._factors = directions.factors[name]
-        self.U, self.V = self._factors.U, self._factors.V
+        self.factors = directions.factors[name]
+        self.U, self.V = self.factors.U, self.factors.V
         self._dU, self._dV = torch.zeros_like(self.U), torch.zeros_like(self.V)
         self.U.grad, self.V.grad = self._dU, self._dV  # where Adam looks for them
         self._GV = torch.empty_like(self.U)
@@ -154,36 +180,23 @@ class _Layer:
         self._UU, self._VV = self.U.T @ self.U, self.V.T @ self.V
         return self._UU * self._VV
 
-    def encode(self, gradient: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
-        """The layer's share of the code and of the energy; keeps G V for :meth:`accumulate`.
-
-        :param unit: what to measure the gradient in.
-        """
-        self._G = self._factors.matrix(gradient) / unit
+    def encode(self, G: Tensor) -> tuple[Tensor, Tensor]:
+        """The layer's share of the code and of the energy; keeps G V for :meth:`accumulate`."""
+        self._G = G
         torch.mm(self._G, self.V, out=self._GV)
         code = torch.mul(self._GV, self.U, out=self._scratch).sum(0)
         return code, self._G.square().sum()
 
-    def accumulate(self, y: Tensor) -> None:
-        """Add -(G V) * y to dU and -G^T (U * y) to dV."""
-        self._dU.addcmul_(self._GV, y, value=-1)
+    def accumulate(self, y: Tensor, shrinkage: Tensor) -> None:
+        """Scale dU and dV to the unit of G, add -(G V) * y to dU and -G^T (U * y) to dV."""
+        self._dU.mul_(shrinkage).addcmul_(self._GV, y, value=-1)
         torch.mul(self.U, y, out=self._scratch)
-        self._dV.addmm_(self._G.T, self._scratch, alpha=-1)
+        self._dV.mul_(shrinkage).addmm_(self._G.T, self._scratch, alpha=-1)
 
     def finish_batch(self, CC: Tensor, scale: Tensor) -> None:
         """Add the terms in C C^T and scale: dU and dV are complete."""
         self._dU.addmm_(self.U, CC * self._VV).mul_(2 * scale)
         self._dV.addmm_(self.V, CC * self._UU).mul_(2 * scale)
-
-
-def _unit_of(gradient: Iterable[Tensor]) -> Tensor:
-    """The largest entry, 1 if all are zero.
-
-    The loss is homogeneous in the gradients, so that any unit will do for all of a batch. Without
-    one, squares of the small gradients of a task that is learned to perfection would underflow.
-    """
-    largest = torch.stack([part.detach().abs().max() for part in gradient]).max()
-    return torch.where(largest > 0, largest, torch.ones_like(largest))
 
 
 def has_stopped_improving(errors: list[float], tolerance: float, window: int) -> bool:
@@ -208,44 +221,45 @@ class Fit:
 
     :param errors: the relative reconstruction error of each update.
     :param shares: the k shares ``||w_i^T G||^2 / ||G||^2`` of the last gradients along each
-        direction, a running mean over about ten updates; zeros if all gradients were zero.
+        direction, a running mean over about ten updates; zeros if all gradients vanish.
+    :param vanished: the share of gradients that vanish.
     """
 
     errors: list[float]
     shares: Tensor
+    vanished: float
 
 
 def fit_directions(
     directions: Directions,
-    gradients: Iterator[Weights],
+    sample: Callable[[Callable[[Weights], None]], None],
     *,
     updates: int = 200,
-    gradients_per_update: int = 128,
     lr: float = 1e-2,
     rho: float = 100.0,
     tolerance: float | None = None,
     window: int = 20,
     on_update: Callable[[float], None] | None = None,
 ) -> Fit:
-    """Train ``directions`` in place on a stream of gradients.
+    """Train ``directions`` in place on sampled gradients.
 
     :param directions: where to start from, and where the result is.
-    :param gradients: the stream; ``updates * gradients_per_update`` are taken from it at most.
+    :param sample: called once per update, with a function to which it hands the m gradients of that
+        update, one at a time.
     :param updates: number of autoencoder updates at most.
-    :param gradients_per_update: m.
     :param lr: eta_a, Adam's learning rate.
     :param rho: factor on the loss.
     :param tolerance: stop earlier once the error falls by less than this share from one window
         of updates to the next; None to make all updates.
     :param window: updates per window.
     :param on_update: called with the relative reconstruction error of each update.
-    :return: the relative reconstruction error of each update, and the shares of the directions.
+    :return: the relative reconstruction error of each update, the shares of the directions, and
+        how many of the gradients vanish.
     """
     autoencoder = DirectionAutoencoder(directions, lr=lr, rho=rho)
     errors: list[float] = []
     for _ in range(updates):
-        for _ in range(gradients_per_update):
-            autoencoder.observe(next(gradients))
+        sample(autoencoder.observe)
         errors.append(autoencoder.update())
         if on_update is not None:
             on_update(errors[-1])
@@ -253,4 +267,8 @@ def fit_directions(
             break
     autoencoder.release()
     shares = autoencoder.shares
-    return Fit(errors, directions.zeros(directions.k) if shares is None else shares)
+    return Fit(
+        errors,
+        directions.zeros(directions.k) if shares is None else shares,
+        autoencoder.vanished / autoencoder.observed,
+    )

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from avalanche_dco.core.checked import entries, is_count, is_floating, require
 from avalanche_dco.core.directions import Directions, Weights
 from avalanche_dco.core.penalty import Penalty
 
@@ -56,12 +57,8 @@ class CompressedTasks:
     @property
     def nbytes(self) -> int:
         """Memory held between tasks."""
-        return self.directions.nbytes + self.nbytes_of_numbers
-
-    @property
-    def nbytes_of_numbers(self) -> int:
-        """Memory of the targets and shares alone."""
-        return self.targets.nbytes + (0 if self.shares is None else self.shares.nbytes)
+        shares = 0 if self.shares is None else self.shares.nbytes
+        return self.directions.nbytes + self.targets.nbytes + shares
 
     def state(self) -> dict[str, Any]:
         """Tensors, numbers and strings from which :meth:`from_state` makes the same tasks."""
@@ -75,8 +72,22 @@ class CompressedTasks:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> CompressedTasks:
-        """The tasks that :meth:`state` was taken of."""
-        return cls(**{**state, "directions": Directions.from_state(state["directions"])})
+        """The tasks that :meth:`state` was taken of; anything else is a StateError."""
+        names = ("directions", "shared", "own", "targets", "shares")
+        parts, shared, own, targets, shares = entries(state, names, "the compressed tasks")
+        directions = Directions.from_state(parts)
+        k, factors = directions.k, directions.factors.values()
+        require(is_count(shared) and is_count(own), "'shared' and 'own' have to be whole numbers")
+        uncoupled = is_floating(targets, [None, len(factors), shared + own])
+        require(
+            (is_floating(targets, [None, shared + own]) or uncoupled)
+            and len(targets) > 0
+            and shared + len(targets) * own == k
+            and (not uncoupled or all(f.U.shape[1] == k for f in factors))
+            and (shares is None or is_floating(shares, [k])),
+            "the targets or shares of the compressed tasks do not belong to their directions",
+        )
+        return cls(directions, shared, own, targets, shares)
 
     def following(self, x: Weights) -> CompressedTasks:
         """The same tasks for parameters that may have grown or moved to another device."""

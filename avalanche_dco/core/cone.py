@@ -29,6 +29,7 @@ class TrajectoryEnds:
 
     def __init__(self, length: int, points: int):
         points = min(points, (length + 1) // 2)
+        self._length = length
         self._last_first = points
         self._first_last = max(points, length - points)
         self._added = 0
@@ -42,6 +43,11 @@ class TrajectoryEnds:
             self._first.add(x)
         elif self._added > self._first_last:
             self._last.add(x)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all points have been added."""
+        return self._added == self._length
 
     @property
     def first(self) -> list[Tensor]:
@@ -77,7 +83,7 @@ def push(first: Sequence[Tensor], last: Sequence[Tensor], theta: float) -> list[
     :return: x*; x_1 itself where :func:`has_direction` says that there is none.
     """
     difference = [a - b for a, b in zip(first, last, strict=True)]
-    norm = _norm(difference)
+    norm = norm_of(difference)
     if not has_direction(first, last):
         return list(first)
     return [a - delta * (theta / norm) for a, delta in zip(first, difference, strict=True)]
@@ -91,8 +97,9 @@ def has_direction(first: Sequence[Tensor], last: Sequence[Tensor]) -> bool:
     """
     rounding = max(torch.finfo(tensor.dtype).eps for tensor in first)
     difference = [a - b for a, b in zip(first, last, strict=True)]
-    return _norm(difference) > 10 * rounding * _norm(first)
+    return norm_of(difference) > 10 * rounding * norm_of(first)
 
 
-def _norm(tensors: Sequence[Tensor]) -> float:
+def norm_of(tensors: Sequence[Tensor]) -> float:
+    """The l2 norm of all of them together."""
     return math.hypot(*(torch.linalg.vector_norm(tensor).item() for tensor in tensors))

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from avalanche_dco.core.checked import entries, is_count, is_floating, is_shape, require
 from avalanche_dco.errors import ModelError
 
 Weights = Mapping[str, Tensor]
@@ -144,14 +145,26 @@ class Directions:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Directions:
-        """The directions that :meth:`state` was taken of."""
-        return cls(
-            state["k"],
-            {
-                name: Factors(f["U"], f["V"], torch.Size(f["shape"]), f["start"])
-                for name, f in state["factors"].items()
-            },
+        """The directions that :meth:`state` was taken of; anything else is a StateError."""
+        k, parts = entries(state, ("k", "factors"), "the directions")
+        require(
+            is_count(k) and isinstance(parts, dict) and bool(parts),
+            "the directions have to be a number k and factors by parameter",
         )
+        factors = {}
+        for name, part in parts.items():
+            U, V, shape, start = entries(part, ("U", "V", "shape", "start"), f"{name!r}")
+            require(is_shape(shape) and is_count(start), f"{name!r} has no valid shape and start")
+            rows, columns = matrix_shape(torch.Size(shape))
+            require(
+                is_floating(U, [rows, None])
+                and is_floating(V, [columns, U.shape[1]])
+                and U.dtype == V.dtype
+                and start + U.shape[1] <= k,
+                f"the factors of {name!r} are no two matrices for a parameter of shape {shape}",
+            )
+            factors[name] = Factors(U, V, torch.Size(shape), start)
+        return cls(k, factors)
 
     @classmethod
     def random(cls, like: Weights, k: int) -> Directions:

@@ -19,15 +19,18 @@ the penalty is ``sum_l ||ENC_l(x_l) - t_l||^2`` instead: the formula above for t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from avalanche_dco.core.checked import entries, is_floating, require
 from avalanche_dco.core.directions import Directions, Weights
 from avalanche_dco.errors import SettingError
+
+_POWER_ITERATIONS = 20  # within a few percent of the largest eigenvalue
 
 
 class Penalty:
@@ -93,8 +96,19 @@ class Penalty:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Penalty:
-        """The penalty that :meth:`state` was taken of."""
-        return cls(**{**state, "directions": Directions.from_state(state["directions"])})
+        """The penalty that :meth:`state` was taken of; anything else is a StateError."""
+        names = ("directions", "targets", "weights", "constant", "couple_layers")
+        parts, targets, weights, constant, couple_layers = entries(state, names, "the penalty")
+        directions = Directions.from_state(parts)
+        widths = [f.U.shape[1] for f in directions.factors.values()]
+        require(
+            isinstance(couple_layers, bool)
+            and isinstance(constant, float)
+            and is_floating(weights, [directions.k])
+            and is_floating(targets, [directions.k if couple_layers else sum(widths)]),
+            "the penalty's targets or weights do not belong to its directions",
+        )
+        return cls(directions, targets, weights, constant, couple_layers=couple_layers)
 
     def cat(self, other: Penalty) -> Penalty:
         """The sum of two penalties over the weights they have, together, as one penalty.
@@ -145,6 +159,58 @@ class Penalty:
             couple_layers=self.couple_layers,
         )
 
+    def residual(self, x: Weights) -> Tensor:
+        """``z(x) - t``, of all codes that are penalised.
+
+        :param x: the model's parameters by name; more than the directions' are ignored.
+        """
+        return self.coded()[0].encode(x).sub_(self.targets)
+
+    def value(self, residual: Tensor, strength: float) -> Tensor:
+        """The penalty itself, a scalar.
+
+        :param residual: of the weights.
+        :param strength: lambda.
+        """
+        return strength * ((self.coded()[1] * residual) @ residual + self.constant)
+
+    def gradient(
+        self,
+        residual: Tensor,
+        strength: float,
+        names: Iterable[str],
+        max_norm: float | None = None,
+    ) -> dict[str, Tensor]:
+        """The gradient with respect to some parameters.
+
+        :param residual: of the weights.
+        :param strength: lambda.
+        :param names: the parameters.
+        :param max_norm: if the gradient is longer than this, it is scaled down to it.
+        """
+        directions, weights = self.coded()
+        # Strengths beyond any use would overflow in the norm: their excess comes in afterwards.
+        moderate = min(strength, 1e6)
+        gradient = directions.decode(weights * residual * (2 * moderate), names)
+        scale = shortening(list(gradient.values()), max_norm, most=strength / moderate)
+        return {name: part * scale for name, part in gradient.items()}
+
+    def sharpness(self, sizes: Mapping[str, float]) -> Tensor:
+        """``||w W^T D W||``, the largest eigenvalue: the steepest curvature, less ``2 lambda``.
+
+        :param sizes: the step sizes D of the parameters that move.
+        """
+        directions, weights = self.coded()
+        moving = Directions(
+            directions.k, {name: f for name, f in directions.factors.items() if name in sizes}
+        )
+
+        def once(codes: Tensor) -> Tensor:
+            step = moving.decode(weights * codes)
+            return moving.encode({name: part * sizes[name] for name, part in step.items()})
+
+        return largest_eigenvalue(once, weights)
+
     def __call__(
         self, x: Mapping[str, Tensor], strength: float, max_grad_norm: float | None = None
     ) -> Tensor:
@@ -163,7 +229,7 @@ class Penalty:
 
 
 class _PenaltyFunction(torch.autograd.Function):
-    """Value and gradient in one go: encoding and decoding are one GEMM each per parameter."""
+    """Value and gradient from one residual: two GEMMs per parameter."""
 
     @staticmethod
     def forward(
@@ -174,38 +240,46 @@ class _PenaltyFunction(torch.autograd.Function):
         names: list[str],
         *tensors: Tensor,
     ) -> Tensor:
-        directions, weights = penalty.coded()
-        residual = directions.encode(dict(zip(names, tensors, strict=True)))
-        residual -= penalty.targets
-        weighted = weights * residual
-        value = strength * (weighted @ residual + penalty.constant)
-
-        wanted = [
-            name for name, needed in zip(names, ctx.needs_input_grad[4:], strict=True) if needed
+        x = dict(zip(names, tensors, strict=True))
+        residual = penalty.residual(x)
+        wanted = [name for name in names if x[name].requires_grad]
+        gradient = penalty.gradient(residual, strength, wanted, max_grad_norm)
+        ctx.gradient = [
+            gradient[name].to(x[name].dtype) if name in gradient else None for name in names
         ]
-        gradient = directions.decode(weighted * (2 * strength), wanted)
-        ctx.gradient = [gradient.get(name) for name in names]
-        ctx.scale = _shortening(list(gradient.values()), max_grad_norm)
-        ctx.dtypes = [tensor.dtype for tensor in tensors]
-        return value
+        return penalty.value(residual, strength)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        factor = grad_output * ctx.scale
-        return (
-            *(None, None, None, None),
-            *(
-                None if g is None else (g * factor).to(dtype)
-                for g, dtype in zip(ctx.gradient, ctx.dtypes, strict=True)
-            ),
-        )
+        gradient = (None if g is None else g * grad_output for g in ctx.gradient)
+        return (None, None, None, None, *gradient)
 
 
-def _shortening(gradient: list[Tensor], max_norm: float | None) -> Tensor | float:
-    """The factor at most 1 that brings the gradient's l2 norm down to ``max_norm``."""
+def shortening(gradient: list[Tensor], max_norm: float | None, most: float = 1.0) -> Tensor | float:
+    """The factor that brings the gradient's l2 norm down to ``max_norm``, or ``most``.
+
+    :param gradient: its parts.
+    :param max_norm: None for any norm.
+    :param most: what the factor is at most.
+    """
     if max_norm is None or not gradient:
-        return 1.0
+        return most
     norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradient]))
-    # norm = 0 gives inf, which the clamp turns into 1: nothing to shorten, and no division by zero.
-    return (max_norm / norm).clamp(max=1.0)
+    # norm = 0 gives inf, which the clamp mends: nothing to shorten, and no division by zero.
+    return (max_norm / norm).clamp(max=min(most, torch.finfo(norm.dtype).max))
+
+
+def largest_eigenvalue(apply: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
+    """The largest eigenvalue of a matrix with non-negative ones, by power iteration.
+
+    :param apply: multiplies a vector by the matrix.
+    :param like: a tensor of the vectors' length, precision and device.
+    """
+    generator = torch.Generator("cpu").manual_seed(0)  # the user's random numbers stay untouched
+    vector = torch.randn(len(like), generator=generator, device="cpu").to(like)
+    norm = torch.linalg.vector_norm(vector)
+    for _ in range(_POWER_ITERATIONS):
+        vector = apply(vector / norm.clamp(min=torch.finfo(norm.dtype).tiny))
+        norm = torch.linalg.vector_norm(vector)
+    return norm

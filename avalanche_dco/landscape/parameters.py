@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from avalanche_dco.errors import ModelError
+from avalanche_dco.plugins.support.model_state import model_kept
 
 
 class FlatParameters:
@@ -66,29 +67,16 @@ class FlatParameters:
 def preserved(model: nn.Module, optimizer: Optimizer | None = None) -> Iterator[None]:
     """Whatever happens inside, the model (and the optimizer) come out as they went in.
 
-    Parameters, buffers, ``.grad`` and the train/eval mode of every single module are put back,
-    also after an exception.
+    Parameters, buffers (also those that a module binds to a new tensor), ``.grad`` and the
+    train/eval mode of every single module are put back, also after an exception.
 
     :param model: the model to restore.
     :param optimizer: an optimizer of this model whose state is to be restored too.
     """
-    parameters = list(model.parameters())
-    tensors = [*parameters, *model.buffers()]
-    values = [tensor.detach().clone() for tensor in tensors]
-    gradients = [parameter.grad for parameter in parameters]
-    modes = {module: module.training for module in model.modules()}
     state = copy.deepcopy(optimizer.state_dict()) if optimizer is not None else None
-    for parameter in parameters:
-        parameter.grad = None
     try:
-        yield
+        with model_kept(model, weights=True):
+            yield
     finally:
-        with torch.no_grad():
-            for tensor, value in zip(tensors, values, strict=True):
-                tensor.copy_(value)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-        for module, training in modes.items():
-            module.training = training
         if optimizer is not None and state is not None:
             optimizer.load_state_dict(state)

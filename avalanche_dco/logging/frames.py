@@ -2,7 +2,6 @@
 
 import os
 import warnings
-import zlib
 from io import BytesIO
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from avalanche_dco.errors import LogError, SettingError
+from avalanche_dco.persistence.files import checksum, write_atomically
 
 COLUMNS = (
     "row",
@@ -54,23 +54,26 @@ def read_log(path: str | Path) -> pd.DataFrame:
     One row per logged value, with the columns
 
     - ``row``: number of the value in its run, ``start``: how often the run had been started on
-      this file before;
+      this file before, where a start from a checkpoint counts as the one it continues;
     - ``name``: Avalanche's full name, and its parts ``metric``, ``phase`` (train, eval),
       ``stream``, ``task`` and ``experience`` (empty where the name has no such part);
-    - ``value``: the number; ``other``: JSON for what is not one number;
-    - ``x``: Avalanche's x position, as a rule the number of training iterations so far;
+    - ``value``: the number; ``other``: JSON for what is not one number, or not exactly a float;
+    - ``x``: Avalanche's x position, as a rule the number of training iterations so far; integers
+      as long as all of them are, otherwise floats;
     - ``trained``: trainings begun so far, ``training_experience``: the experience of the latest
       one (empty before the first, and when it covers several);
     - ``time``: seconds since 1970.
 
     A last line that was cut off is left out, with a warning. A line that has changed since it was
-    written is an error, which names it. A run that went on from a checkpoint
-    numbers its values from there: they replace the ones that were logged after the checkpoint.
+    written is an error, which names it. A run that went on from a checkpoint numbers its values
+    from there: they replace the ones that were logged after the checkpoint. A run for which
+    :func:`.maybe_load_checkpoint` found no checkpoint numbers them from 0.
 
     :param path: the CSV file that :class:`.PandasLogger` wrote.
     :return: the frame, in the order of logging.
     """
     path = Path(path)
+    refuse_special(path)
     complete, fragment = split_fragment(path.read_bytes(), path)
     if fragment:
         warnings.warn(
@@ -87,8 +90,8 @@ def sealed(line: str) -> bytes:
     :param line: the fields, separated by commas.
     """
     # A line is a line, whatever a metric may be called.
-    content = line.replace("\r", " ").replace("\n", " ").encode()
-    return b"%b,%08x\n" % (content, zlib.crc32(content))
+    content = line.replace("\r", " ").replace("\n", " ").encode(errors="backslashreplace")
+    return b"%b,%b\n" % (content, _check(content))
 
 
 def verify_lines(lines: bytes, path: Path) -> None:
@@ -99,12 +102,26 @@ def verify_lines(lines: bytes, path: Path) -> None:
     """
     for number, line in enumerate(lines.split(b"\n")[1:-1], 2):
         content, _, check = line.rpartition(b",")
-        if check != b"%08x" % zlib.crc32(content):
+        if check != _check(content):
             raise LogError(
                 f"{path} is damaged: line {number} does not have the checksum it was written with "
                 f"({line[:200]!r}). Put a copy of the file back, or delete this line if you can "
                 "do without its value."
             )
+
+
+def _check(content: bytes) -> bytes:
+    """The beginning of a line's checksum, which is enough to notice a change."""
+    return checksum([content])[:8].encode()
+
+
+def refuse_special(path: Path) -> None:
+    """Raise for a FIFO or a device, before it is opened: that may wait forever.
+
+    :param path: of a log.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise SettingError(f"{path} is not a file; give PandasLogger a file's path.")
 
 
 def split_fragment(content: bytes, path: Path) -> tuple[bytes, bytes]:
@@ -123,14 +140,11 @@ def split_fragment(content: bytes, path: Path) -> tuple[bytes, bytes]:
 
 def parse_lines(lines: bytes) -> pd.DataFrame:
     """The frame of complete lines, those that a later start replaced left out."""
-    frame = pd.read_csv(
-        BytesIO(lines or HEADER),
-        dtype=_DTYPES,
-        # Only an empty field is missing: a metric may well be called "NA".
-        keep_default_na=False,
-        na_values={column: ["", "nan"] if column == "value" else [""] for column in COLUMNS},
-        float_precision="round_trip",
-    )
+    try:
+        with np.errstate(invalid="ignore"):  # a number too large for an integer
+            frame = _read(lines, _DTYPES)
+    except (TypeError, ValueError, OverflowError):
+        frame = _read(lines, _DTYPES | {"x": "float64"})
     rows = frame["row"].to_numpy()
     # A line replaces every earlier one whose number is not smaller than its own.
     later = np.append(rows[1:], np.iinfo(np.int64).max)
@@ -138,12 +152,21 @@ def parse_lines(lines: bytes) -> pd.DataFrame:
     return frame.loc[rows < smallest_later, list(COLUMNS)].reset_index(drop=True)
 
 
+def _read(lines: bytes, dtypes: dict[str, str]) -> pd.DataFrame:
+    return pd.read_csv(
+        BytesIO(lines or HEADER),
+        dtype=dtypes,
+        # Only an empty field is missing: a metric may well be called "NA".
+        keep_default_na=False,
+        na_values={column: ["", "nan"] if column in ("value", "x") else [""] for column in COLUMNS},
+        float_precision="round_trip",
+    )
+
+
 def write_parquet(frame: pd.DataFrame, path: Path) -> None:
     """Write the frame so that the file at ``path`` is whole at any moment."""
-    unfinished = path.with_name(path.name + ".part")
     try:
-        frame.to_parquet(unfinished, engine="pyarrow", index=False)
-        os.replace(unfinished, path)
+        write_atomically(path, frame.to_parquet(None, engine="pyarrow", index=False))
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise OSError(
@@ -152,5 +175,3 @@ def write_parquet(frame: pd.DataFrame, path: Path) -> None:
             "it; make room, or leave parquet=True out",
             str(path),
         ) from error
-    finally:
-        unfinished.unlink(missing_ok=True)  # there is none once it has its name

@@ -1,6 +1,7 @@
 """The logger itself: Avalanche's callbacks on top of a store of lines."""
 
 import time
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from avalanche.logging import BaseLogger
 from avalanche_dco.errors import SettingError
 from avalanche_dco.logging.frames import write_parquet
 from avalanche_dco.logging.stores import FileStore, MemoryStore, Store
-from avalanche_dco.logging.values import describe, parse_name
+from avalanche_dco.logging.values import describe, parse_name, position
 from avalanche_dco.metrics.progress import TrainingProgress
 
 
@@ -54,20 +55,27 @@ class PandasLogger(BaseLogger):
         self._progress = TrainingProgress()
         self._store: Store = MemoryStore() if self.path is None else FileStore(self.path)
 
-    def log_single_metric(self, name: str, value: Any, x_plot: int) -> None:
+    def log_single_metric(self, name: str, value: Any, x_plot: Any) -> None:
         """Keep one value.
 
         :param name: Avalanche's full name of the metric.
         :param value: any value; see :func:`.describe` for what is kept of it.
-        :param x_plot: the position on the x axis, as Avalanche gives it.
+        :param x_plot: the position on the x axis, as Avalanche gives it; see :func:`.position`.
         """
+        x = position(x_plot)
+        if x is None and x_plot is not None:
+            warnings.warn(
+                f"'{name}' has an x position of type {type(x_plot).__name__} that is no number, or "
+                "larger than any float: its x stays empty in the log.",
+                stacklevel=2,
+            )
         experiences = self._progress.experiences
         self._store.append(
             (
                 name,
                 *parse_name(name),
                 *describe(value),
-                x_plot,
+                x,
                 self._progress.step,
                 experiences[0] if len(experiences) == 1 else None,
                 time.time(),
@@ -80,6 +88,23 @@ class PandasLogger(BaseLogger):
         :return: one row per value, with the columns of :func:`.read_log`.
         """
         return self._store.to_frame()
+
+    def restart(self) -> None:
+        """Let what follows replace what earlier starts of this run have logged.
+
+        Called by :func:`.maybe_load_checkpoint` where there is no checkpoint to go on from.
+        """
+        if isinstance(self._store, FileStore):
+            self._store.restart()
+
+    def resume_in(self, built: "PandasLogger") -> None:
+        """Write to the file of another logger; called after a checkpoint was loaded.
+
+        :param built: the logger of the strategy that the checkpoint is loaded into.
+        """
+        if isinstance(self._store, FileStore) and isinstance(built._store, FileStore):
+            self._store.resume_in(built._store)
+            self.path = built.path
 
     # Unlike before_training_exp it comes before the first metric of a training can be emitted.
     def before_train_dataset_adaptation(self, strategy: Any, *_: Any, **__: Any) -> None:

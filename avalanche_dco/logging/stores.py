@@ -2,7 +2,6 @@
 
 import csv
 import os
-import stat
 import warnings
 import weakref
 from abc import ABC, abstractmethod
@@ -13,11 +12,12 @@ from typing import Any, NoReturn
 
 import pandas as pd
 
-from avalanche_dco.errors import LogError, SettingError
+from avalanche_dco.errors import LogError
 from avalanche_dco.logging.frames import (
     HEADER,
     parse_lines,
     read_log,
+    refuse_special,
     sealed,
     split_fragment,
     verify_lines,
@@ -82,9 +82,39 @@ class FileStore(Store):
         self.path = path
         self._descriptor: int | None = None
         self._size = 0
-        last = self._open()
+        last = self._open(os.O_CREAT)
         if last is not None:
             self.next_row, self.start = last[0] + 1, last[1] + 1
+        self._first_row = self.next_row
+
+    def restart(self) -> None:
+        """Number from 0: what follows replaces what earlier starts have logged.
+
+        Once something has been logged since the log was opened, it stays as it is.
+        """
+        if 0 < self.next_row == self._first_row:
+            warnings.warn(
+                f"{self.path} has {self.next_row} values of an earlier start, and there is no "
+                "checkpoint to go on from, so that the run begins again. The frame shows the new "
+                "values in their place; the old ones stay in the file. Give each run a path of "
+                "its own if they belong to another run.",
+                stacklevel=4,
+            )
+            self.next_row = self._first_row = 0
+
+    def resume_in(self, opened: "FileStore") -> None:
+        """Write to another file from now on, the same one if it was not moved.
+
+        :param opened: a store that has just been opened on that file.
+        """
+        if opened.next_row < self.next_row:
+            warnings.warn(
+                f"{opened.path} has {opened.next_row} values, and the checkpoint was saved when "
+                f"the log, then {self.path}, had {self.next_row}. The log goes on without those "
+                "that are missing; if you have that file, put it there and start again.",
+                stacklevel=5,
+            )
+        self.path, self._descriptor = opened.path, None
 
     def to_frame(self) -> pd.DataFrame:
         return read_log(self.path)
@@ -117,14 +147,24 @@ class FileStore(Store):
                 "of its own."
             )
 
-    def _open(self) -> tuple[int, int] | None:
-        """Open for appending, mend the end of the file; row and start of its last line."""
+    def _open(self, create: int = 0) -> tuple[int, int] | None:
+        """Open for appending, mend the end of the file; row and start of its last line.
+
+        :param create: ``os.O_CREAT`` to make the file if there is none.
+        """
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            refuse_special(self.path)
+            if create:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            elif not self.path.exists():
+                raise LogError(
+                    f"{self.path} is gone: this run has logged {self.next_row} values there. Put "
+                    "it back. If it was moved with its checkpoint, build the strategy with a "
+                    "PandasLogger for the new path and load the checkpoint with "
+                    "avalanche_dco.maybe_load_checkpoint."
+                )
+            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | create, 0o666)
             self._close = weakref.finalize(self, os.close, self._descriptor)
-            if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
-                raise SettingError(f"{self.path} is not a file; give PandasLogger a file's path.")
             complete, fragment = split_fragment(self.path.read_bytes(), self.path)
             if fragment:
                 warnings.warn(

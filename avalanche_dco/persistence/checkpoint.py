@@ -18,8 +18,10 @@ from avalanche.training.determinism.rng_manager import RNGManager
 
 from avalanche_dco.errors import CheckpointError
 from avalanche_dco.persistence.devices import MapLocation, device_map
-from avalanche_dco.persistence.files import is_there, read_sealed, write_sealed
+from avalanche_dco.persistence.files import is_there
+from avalanche_dco.persistence.logs import ResumableLogger, output_paths, outputs_of
 from avalanche_dco.persistence.pickling import PICKLE_MODULE
+from avalanche_dco.persistence.sealed import read_sealed, write_sealed
 from avalanche_dco.plugins.support.model_state import fits, grows_by_itself
 
 StrategyT = TypeVar("StrategyT")
@@ -54,7 +56,11 @@ def save_checkpoint(strategy: Any, path: str | os.PathLike[str]) -> None:
         "exp_counter": strategy.clock.train_exp_counter,
         "random_states": RNGManager.__getstate__(),
     }
-    about = {"finished_experiences": strategy.clock.train_exp_counter, "versions": _versions()}
+    about = {
+        "finished_experiences": strategy.clock.train_exp_counter,
+        "versions": _versions(),
+        "outputs": output_paths(strategy),
+    }
 
     def write(file: Any) -> None:
         try:
@@ -87,7 +93,8 @@ def maybe_load_checkpoint(
             save_checkpoint(strategy, "run.ckpt")
 
     Call it right before the loop: it also sets the random generators. All of the strategy comes
-    from the file, its settings too; ``strategy.model`` and the plugins are new objects.
+    from the file, its settings too; ``strategy.model`` and the plugins are new objects. Only where
+    loggers write to is as you have built them, so a run's folder can be moved.
 
     Like Avalanche's, it unpickles, which runs whatever code the file asks for: open only files
     that you trust. For files of others there is ``plugin.load_state_dict``.
@@ -102,17 +109,25 @@ def maybe_load_checkpoint(
     """
     path = Path(path)
     if not is_there(path):
+        for logger in strategy.evaluator.loggers:  # type: ignore[attr-defined]
+            if isinstance(logger, ResumableLogger):
+                logger.restart()
         return strategy, 0
     devices = device_map(map_location)
     about, payload = read_sealed(path)
     try:
-        with _CheckpointLoadingContext(devices, unique_objects):
+        with (
+            _CheckpointLoadingContext(devices, unique_objects),
+            outputs_of(strategy, about["outputs"]) as outputs,
+        ):
             content = torch.load(
                 io.BytesIO(payload),
                 pickle_module=dill,
                 map_location=devices,
                 weights_only=False,
             )
+    except CheckpointError as error:
+        raise CheckpointError(f"{path} is undamaged but cannot be rebuilt: {error}") from error
     except Exception as error:  # whatever the classes in it raise when they are rebuilt
         raise CheckpointError(
             f"{path} is undamaged but cannot be rebuilt: {type(error).__name__}: {error}. It was "
@@ -122,11 +137,19 @@ def maybe_load_checkpoint(
         ) from error
     saved = content["strategy"]
     _refuse_other(path, saved, strategy)
+    outputs.restore_contents()
+    _resume_logs(saved, strategy)
     RNGManager.__setstate__(content["random_states"])
     strategy.__dict__.update(saved.__dict__)
     if isinstance(map_location, str | torch.device):
         _move(strategy, torch.device(map_location))
     return strategy, content["exp_counter"]
+
+
+def _resume_logs(saved: Any, built: Any) -> None:
+    for logger, place in zip(saved.evaluator.loggers, built.evaluator.loggers, strict=False):
+        if isinstance(logger, ResumableLogger) and type(logger) is type(place):
+            logger.resume_in(place)
 
 
 def _move(strategy: Any, device: torch.device) -> None:

@@ -1,109 +1,45 @@
-"""Files that are whole or not there, and that tell when a byte has changed.
-
-A file starts with three lines of text: what it is and in which version of the format, the SHA-256
-of all that follows them, and a JSON object that says who wrote it. The rest is the payload.
-"""
+"""The one way to write a file, whole or not at all, and the one checksum."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import hashlib
-import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator
+import stat
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from avalanche_dco.errors import CheckpointError
 
-FORMAT = 1
-"""Version of the file format; another one is refused."""
 
-_MAGIC = b"avalanche_dco checkpoint "
-_DIGEST_LENGTH = hashlib.sha256().digest_size * 2
+def checksum(parts: Iterable[bytes | memoryview]) -> str:
+    """The SHA-256 of all parts in a row, in hexadecimal digits.
 
-
-def write_sealed(path: Path, about: dict[str, Any], write: Callable[[SealingWriter], None]) -> None:
-    """Write a file so that at any moment there is the old one or the new one, whole.
-
-    :param path: where it goes.
-    :param about: what the third line says.
-    :param write: writes the payload to the file it is given, from front to back.
+    :param parts: what to check, in pieces of any size.
     """
-    with replacing(path) as file:
-        file.write(_first_line(FORMAT))
-        place = file.tell()
-        file.write(b"0" * _DIGEST_LENGTH + b"\n")
-        file.start_hash()
-        file.write(json.dumps(about).encode() + b"\n")
-        write(file)
-        digest = file.hash.hexdigest().encode()
-        file.seek(place)
-        file.write(digest)
+    sha = hashlib.sha256()
+    for part in parts:
+        sha.update(part)
+    return sha.hexdigest()
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is a file; an error if that cannot be found out.
+    """Whether there is a file; an error if something else is, or if that cannot be found out.
 
     :param path: the file.
     """
     try:
-        return path.exists()
+        return _is_file(path)
     except OSError as error:
         raise CheckpointError(
-            f"{path} cannot be read: {error.strerror}. Get the right to enter its folder, or "
-            "choose another path."
+            f"{path} cannot be read: {error.strerror}. Choose the path of a file in a folder that "
+            "you may enter."
         ) from error
-
-
-def read_sealed(path: Path) -> tuple[dict[str, Any], memoryview]:
-    """What :func:`write_sealed` wrote, once it is sure that no byte of it has changed.
-
-    :param path: the file.
-    :return: the third line and the payload.
-    """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
-    if not content:
-        raise CheckpointError(f"{path} is empty; {_WHAT_TO_DO}")
-    if not content.startswith(_MAGIC):
-        raise CheckpointError(
-            f"{path} is not a checkpoint of avalanche_dco, or its first bytes have changed: it "
-            f"does not start with {_MAGIC.decode()!r}. A checkpoint that Avalanche wrote is read "
-            f"with avalanche.checkpointing; otherwise {_WHAT_TO_DO}"
-        )
-    first, _, rest = content.partition(b"\n")
-    if first + b"\n" != _first_line(FORMAT):
-        raise CheckpointError(
-            f"{path} has the file format {first[len(_MAGIC) :][:20].decode(errors='replace')!r}, "
-            f"and this version of avalanche_dco reads {FORMAT}. Use the version that wrote it, "
-            f"or, if it was this one, {_WHAT_TO_DO}"
-        )
-    digest, sealed = rest[:_DIGEST_LENGTH], memoryview(rest)[_DIGEST_LENGTH + 1 :]
-    unsealed = rest[_DIGEST_LENGTH : _DIGEST_LENGTH + 1] != b"\n"
-    if unsealed or hashlib.sha256(sealed).hexdigest().encode() != digest:
-        raise CheckpointError(
-            f"{path} is damaged: its content does not have the checksum that was written with "
-            f"it, so it was cut off or some of its bytes have changed. Nothing of it was loaded; "
-            f"{_WHAT_TO_DO}"
-        )
-    line, _, _ = bytes(sealed[:65536]).partition(b"\n")
-    return json.loads(line), sealed[len(line) + 1 :]
-
-
-_WHAT_TO_DO = (
-    "put a copy of it back, or delete it to start from the first experience (where there is no "
-    "file, maybe_load_checkpoint returns 0)."
-)
-
-
-def _first_line(version: int) -> bytes:
-    return _MAGIC + str(version).encode() + b"\n"
 
 
 class SealingWriter:
@@ -117,6 +53,7 @@ class SealingWriter:
         self._file = file
         self.hash = hashlib.sha256()
         self.failure: OSError | None = None
+        self.in_place = False
 
     def start_hash(self) -> None:
         """Take the hash of what comes from now on."""
@@ -149,43 +86,109 @@ class SealingWriter:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[SealingWriter]:
+def atomic(path: Path) -> Iterator[SealingWriter]:
     """A file to write; it takes the place of ``path`` once the block has ended well.
+
+    It gets the permissions of the file it replaces. A symbolic link stays: what it leads to is
+    replaced. Raises an ``OSError`` if that is impossible.
 
     :param path: where it goes; the folder is made if need be.
     """
+    replaces = _is_file(path)
+    path = Path(os.path.realpath(path))
+    mode = stat.S_IMODE(path.stat().st_mode) if replaces else 0o666
     unfinished = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(unfinished, "xb") as file:
-                writer = SealingWriter(file)
-                try:
-                    yield writer
-                except Exception as error:
-                    if writer.failure is None or writer.failure is error:
-                        raise
-                    raise writer.failure from error
-                file.flush()
-                os.fsync(file.fileno())  # on the disk before it gets its name
-            os.replace(unfinished, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                unfinished.unlink()
-            raise
-        _sync_folder(path.parent)
+        with open(unfinished, "xb", opener=partial(os.open, mode=mode)) as file:
+            if replaces:
+                unfinished.chmod(mode)  # what the umask has taken away
+            writer = SealingWriter(file)
+            try:
+                yield writer
+            except Exception as error:
+                if writer.failure is None or writer.failure is error:
+                    raise
+                raise writer.failure from error
+            file.flush()
+            os.fsync(file.fileno())  # on the disk before it gets its name
+        os.replace(unfinished, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        raise
+    writer.in_place = True
+    _sync_folder(path.parent)
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file that is there as a whole or not at all; raises an ``OSError`` if it cannot.
+
+    :param path: the file.
+    :param content: what it shall hold.
+    """
+    with atomic(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[SealingWriter]:
+    """As :func:`atomic`, for a file that one process alone writes to.
+
+    Another process that writes to it at the same time gets an error. Raises a
+    :class:`.CheckpointError` that says what is left if the file cannot be written.
+
+    :param path: where it goes; the folder is made if need be.
+    """
+    writer = None
+    try:
+        with atomic(path) as writer:
+            yield writer
     except OSError as error:
+        if writer is not None and writer.in_place:
+            raise CheckpointError(
+                f"{path} is the new file, but the system does not confirm that it would survive a "
+                f"power cut: {error.strerror}. Check the disk, and save again."
+            ) from error
         raise CheckpointError(
             f"{path} cannot be written: {_reason(error)}. {_what_is_left(path)}"
         ) from error
-    # What killed processes left behind. Had another process been writing just now, it would be
-    # told so when it wants to rename its file, and this one would still be whole.
+    _remove_left_over(Path(os.path.realpath(path)))
+
+
+def _remove_left_over(path: Path) -> None:
+    """Remove what killed processes left behind of the file.
+
+    Had another process been writing just now, it would be told so when it wants to rename its
+    file, and this one would still be whole.
+    """
     # The whole name counts: "lr1.5" is another run than "lr1".
     ours = re.compile(re.escape(path.name) + r"\.\d+-[0-9a-f]{8}\.part")
-    for left_over in path.parent.iterdir():
-        if ours.fullmatch(left_over.name):
-            with contextlib.suppress(OSError):
-                left_over.unlink()
+    with contextlib.suppress(PermissionError):  # a folder that may be written but not listed
+        for left_over in path.parent.iterdir():
+            if ours.fullmatch(left_over.name):
+                with contextlib.suppress(OSError):
+                    left_over.unlink()
+
+
+def _is_file(path: Path) -> bool:
+    """Whether there is a regular file; an ``OSError`` if there is anything else.
+
+    Asked before a file is opened: a FIFO would be waited for, and a device replaced.
+    """
+    if not path.name:
+        raise OSError(errno.EINVAL, "the path is empty or a folder and names no file")
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return False
+    except ValueError as error:  # a null character
+        raise OSError(errno.EINVAL, str(error)) from error
+    if stat.S_ISDIR(mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is a FIFO, a socket or a device, not a file")
+    return True
 
 
 def _reason(error: OSError) -> str:
@@ -207,9 +210,13 @@ def _what_is_left(path: Path) -> str:
 
 def _sync_folder(folder: Path) -> None:
     """Make the new name survive a power cut; not all systems open folders."""
-    if hasattr(os, "O_DIRECTORY"):
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    except PermissionError:  # it may be written but not read; after a cut it is the old or the new
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

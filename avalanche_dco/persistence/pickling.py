@@ -1,9 +1,7 @@
-"""What the pickles of a checkpoint are made of: dill, with three corrections."""
+"""What the pickles of a checkpoint are made of: dill, with a few corrections."""
 
 from __future__ import annotations
 
-import io
-import os
 import sys
 from types import ModuleType
 from typing import Any
@@ -11,6 +9,14 @@ from typing import Any
 import dill
 import torch
 from avalanche.checkpointing import checkpoint_internals
+from avalanche.logging import TensorboardLogger, TextLogger
+
+from avalanche_dco.persistence.logs import (
+    is_open_for_writing,
+    rebuilt_tensorboard_logger,
+    rebuilt_text_logger,
+    reopened_file,
+)
 
 
 class StrategyPickler(dill.Pickler):
@@ -19,8 +25,9 @@ class StrategyPickler(dill.Pickler):
     * A class that can be imported is a name. dill takes the optimizers of current torch for
       classes without a module and pickles their code, with which ``torch.optim`` as a whole; that
       fails. Only what has no name (a class defined in a function, a lambda) is pickled by value.
-    * A text file opened for writing is kept with its content: ``CSVLogger`` empties its files
-      when it is made, which is before a checkpoint is loaded.
+    * A text file opened for writing is kept with its content unless it is appended to:
+      ``CSVLogger`` empties its files when it is made, which is before a checkpoint is loaded.
+    * Loggers write where those of the strategy do that the checkpoint is loaded into.
     * Devices follow ``map_location`` as in Avalanche, but in silence.
     """
 
@@ -33,8 +40,22 @@ class StrategyPickler(dill.Pickler):
             if isinstance(obj, torch.device):
                 self.save_reduce(_mapped_device, (str(obj),), obj=obj)
                 return
-            if isinstance(obj, io.TextIOWrapper):
-                self._fmode = dill.FILE_FMODE if _is_written_anew(obj) else dill.HANDLE_FMODE
+            if is_open_for_writing(obj):
+                obj.flush()
+                content = None
+                if obj.mode.startswith("w"):
+                    with open(obj.name, encoding=obj.encoding, newline="") as file:
+                        content = file.read()
+                arguments = (str(obj.name), obj.mode, obj.encoding, content)
+                self.save_reduce(reopened_file, arguments, obj=obj)
+                return
+            if isinstance(obj, TextLogger) and is_open_for_writing(obj.file):
+                self.save_reduce(rebuilt_text_logger, (type(obj), vars(obj)), obj=obj)
+                return
+            if isinstance(obj, TensorboardLogger):
+                state = (type(obj), obj.__getstate__())
+                self.save_reduce(rebuilt_tensorboard_logger, state, obj=obj)
+                return
         super().save(obj, save_persistent_id)
 
 
@@ -44,16 +65,6 @@ def _can_be_imported(cls: type) -> bool:
     for part in cls.__qualname__.split("."):
         found = getattr(found, part, None)
     return found is cls
-
-
-def _is_written_anew(file: io.TextIOWrapper) -> bool:
-    name = getattr(file, "name", None)
-    return (
-        not file.closed
-        and "w" in getattr(file, "mode", "")
-        and isinstance(name, str)
-        and os.path.isfile(name)
-    )
 
 
 def _mapped_device(name: str) -> torch.device:

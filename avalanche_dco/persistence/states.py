@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from avalanche_dco.errors import CheckpointError
 from avalanche_dco.persistence.devices import existing_device
 from avalanche_dco.persistence.files import is_there, replacing
-from avalanche_dco.plugins.support.state import PluginState
+
+if TYPE_CHECKING:  # plugins use this package's checksum
+    from avalanche_dco.plugins.support.state import PluginState
 
 
 def save_plugin_state(plugin: PluginState, path: str | os.PathLike[str]) -> None:

@@ -2,51 +2,64 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
 from avalanche.benchmarks import OnlineCLExperience
 from avalanche.core import SupervisedPlugin
 from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.parameter import is_lazy
 
-from avalanche_dco.core.autoencoder import fit_directions
-from avalanche_dco.core.cone import TrajectoryEnds, has_direction, push
-from avalanche_dco.core.directions import Directions, Weights, bytes_of_directions
-from avalanche_dco.core.penalty import Penalty
+from avalanche_dco.core.directions import Directions, Weights
 from avalanche_dco.errors import ModelError
-from avalanche_dco.plugins.support.checks import InputChecks, naming_experience, refuse_broken
-from avalanche_dco.plugins.support.gradients import criterion_gradients, logit_gradients, trainable
+from avalanche_dco.plugins.support.checks import InputChecks, naming_experience
+from avalanche_dco.plugins.support.compatibility import (
+    ParameterFilter,
+    constrained_parameters,
+    refuse_other_plugins,
+    refuse_sparse_optimizer,
+)
+from avalanche_dco.plugins.support.direction_learning import learn_directions
+from avalanche_dco.plugins.support.gradient_samplers import (
+    GradientSampler,
+    LogitSampler,
+    TrajectorySampler,
+)
+from avalanche_dco.plugins.support.gradients import assign, snapshot, trainable
 from avalanche_dco.plugins.support.isolation import isolated
-from avalanche_dco.plugins.support.reporting import experience_number, progress_bar, publish
-from avalanche_dco.plugins.support.sampling import BatchStream
+from avalanche_dco.plugins.support.memory import MemoryLimit
+from avalanche_dco.plugins.support.penalised_training import PenalisedTraining, PenaltyStep
+from avalanche_dco.plugins.support.push import push_into_cone
 from avalanche_dco.plugins.support.settings import check_direction_settings
-from avalanche_dco.plugins.support.state import PluginState
+from avalanche_dco.plugins.support.training_batches import can_travel, training_batches
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
 
-ParameterFilter = Callable[[str, Parameter], bool]
 GradientSource = Literal["criterion", "logits"]
 
 
-class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC):
+class DirectionConstrainedPlugin(
+    InputChecks, MemoryLimit, PenalisedTraining, SupervisedPlugin, ABC
+):
     """What DCO and DCO-COMP have in common; they differ in how directions are stored (step 4).
 
     For the arguments, see :class:`avalanche_dco.DCOPlugin`.
     """
 
-    _SETTINGS: tuple[str, ...] = ("k", "dco_lambda", "couple_layers", "gradient_source")
+    _SETTINGS: tuple[str, ...] = (
+        "k",
+        "dco_lambda",
+        "penalty_step",
+        "couple_layers",
+        "gradient_source",
+    )
     _BINDING: tuple[str, ...] = ("couple_layers",)
     _ON_MODEL_DEVICE = False  # see _follow
     couple_layers: bool = True  # for states and checkpoints that are older than this setting
-    _THRIFTIER = ""
-    """What to use instead if memory is short, besides a smaller k."""
 
     def __init__(
         self,
@@ -65,7 +78,9 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
         autoencoder_updates: int = 200,
         autoencoder_tolerance: float | None = None,
         trajectory_lr: float = 1e-3,
+        penalty_step: PenaltyStep = "implicit",
         max_penalty_grad_norm: float | None = 20.0,
+        move_unused: bool = False,
         couple_layers: bool = True,
         gradient_source: GradientSource = "criterion",
         parameter_filter: ParameterFilter | None = None,
@@ -86,7 +101,9 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
         self.autoencoder_updates = autoencoder_updates
         self.autoencoder_tolerance = autoencoder_tolerance
         self.trajectory_lr = trajectory_lr
+        self.penalty_step = penalty_step
         self.max_penalty_grad_norm = max_penalty_grad_norm
+        self.move_unused = move_unused
         self.couple_layers = couple_layers
         self.gradient_source = gradient_source
         self.parameter_filter = parameter_filter
@@ -94,38 +111,25 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
 
         check_direction_settings(vars(self))
 
-        # Kept between experiences.
-        self.penalty: Penalty | None = None
-        """The penalty of all past experiences; None before the first has been learned."""
-        # Lives for one experience.
-        self._x_0: dict[str, Tensor] = {}
-        # Lives for one epoch.
-        self._penalties: list[Tensor] = []
         self._warned_of_early_evaluation = False
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes kept between experiences: directions, their targets and weights."""
-        return 0 if self.penalty is None else self.penalty.nbytes
 
     @property
     def _k_to_learn(self) -> int:
         """Number of directions to learn for a new experience."""
         return self.k
 
+    @property
+    def _pushes(self) -> bool:
+        """Whether step 2 moves the weights; a push of length 0 needs no trajectory."""
+        return self.push_epochs > 0 and self.theta > 0
+
     # ---------------------------------------------------------------- step 1: train the model
 
     def before_training(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
-        """Warn of what would quietly give other numbers than the user expects."""
+        """Refuse, or warn of, what would quietly give other numbers than the user expects."""
         super().before_training(strategy, **kwargs)
-        if self.penalty is not None and strategy.clock.train_exp_counter == 0:
-            warnings.warn(
-                f"This {type(self).__name__} has learned directions already, but the strategy has "
-                "not trained yet: its model will be held to the weights of another run. Make a "
-                "new plugin for every run.",
-                stacklevel=2,
-            )
-        if strategy.eval_every >= 1 and self.push_epochs and not self._warned_of_early_evaluation:
+        refuse_other_plugins(strategy, DirectionConstrainedPlugin)
+        if strategy.eval_every >= 1 and self._pushes and not self._warned_of_early_evaluation:
             self._warned_of_early_evaluation = True
             warnings.warn(
                 f"eval_every={strategy.eval_every} evaluates during an experience, before DCO has "
@@ -148,64 +152,33 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
                 self._warn_of_memory(strategy, constrained, self.max_bytes)
         if self.penalty is not None:
             self._follow(dict(strategy.model.named_parameters()))
-        if self.gamma_1:
-            self._x_0 = _snapshot(trainable(strategy.model))
-
-    def before_backward(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
-        """L_i = L_ce + lambda sum_j ||ENC^j(x - x_j*)||^2, Eq. (main_obj)."""
-        if self.penalty is None or self.dco_lambda == 0:
-            return
-        value = self.penalty(
-            dict(strategy.model.named_parameters()), self.dco_lambda, self.max_penalty_grad_norm
-        )
-        strategy.loss += value
-        self._penalties.append(value.detach())
-
-    @torch.no_grad()
-    def after_update(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
-        """The pull, x <- x - gamma_1 (x - x_0)."""
-        if self.gamma_1:
-            for name, parameter in trainable(strategy.model).items():
-                if name in self._x_0:
-                    parameter.lerp_(self._x_0[name], self.gamma_1)
-
-    def after_training_epoch(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
-        """Report the penalty, averaged over the epoch; refuse to go on with broken weights."""
-        super().after_training_epoch(strategy, **kwargs)
-        if self._penalties:
-            mean = torch.stack(self._penalties).mean().item()
-            publish(strategy, "DCO_Penalty", mean, strategy.clock.train_iterations)
-            self._penalties = []
+        self._start_training(strategy)
 
     # ------------------------------------------------------- steps 2 to 4, after an experience
 
     def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Push into the cone, learn the task's directions, store them."""
-        self._x_0 = {}
-        if self.push_epochs or self.autoencoder_updates:
+        self._end_training()
+        if self._pushes or self.autoencoder_updates:
             self._push_and_learn(strategy, **kwargs)
         self._finished(strategy)
 
     def _push_and_learn(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         parameters = trainable(strategy.model)
-        before = _snapshot(parameters)
+        before = snapshot(parameters)
         try:
             with naming_experience(strategy), isolated(strategy):
-                batches = BatchStream(
-                    strategy.adapted_dataset,
-                    strategy.train_mb_size,
-                    num_workers=kwargs.get("num_workers", 0),
-                )
-                stream = iter(batches)
+                batches = training_batches(strategy, kwargs.get("num_workers", 0))
+                epochs = self.push_epochs if self._pushes and can_travel(strategy) else 0
                 x_star = self._push_into_cone(
-                    strategy, stream, self.push_epochs * batches.batches_per_epoch
+                    strategy, batches.of_training, epochs * batches.per_epoch
                 )
-                learned = self._learn_directions(strategy, stream, x_star)
+                learned = self._learn_directions(strategy, batches.of_task, x_star)
         except BaseException:
             # Interrupted or refused: the weights are again those that step 1 ended with.
-            _assign(parameters, before)
+            assign(parameters, before)
             raise
-        _assign(parameters, x_star)
+        assign(parameters, x_star)
         if learned is not None:
             # Frozen parameters are where they are, but may have a part in older directions.
             x = dict(strategy.model.named_parameters()) | x_star
@@ -214,32 +187,10 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
     def _push_into_cone(
         self, strategy: SupervisedTemplate, stream: Iterator[Any], length: int
     ) -> dict[str, Tensor]:
-        """Step 2: x_i* = x_1 - theta (x_1 - x_2) / ||x_1 - x_2||.
-
-        :return: x_i*; the model is left where the trajectory ended.
-        """
-        parameters = trainable(strategy.model)
-        if length == 0:
-            return _snapshot(parameters)
-        ends = TrajectoryEnds(length, self.averaged_points)
-        for batch in progress_bar(
-            strategy, itertools.islice(stream, length), length, "DCO: push into the cone"
-        ):
-            gradients = criterion_gradients(strategy, batch, parameters)
-            for parameter, gradient in zip(parameters.values(), gradients, strict=True):
-                parameter.grad = gradient
-            strategy.optimizer_step()
-            ends.add(list(parameters.values()))
-        refuse_broken(parameters, "In step 2 (push_epochs)", strategy)
-        if length > 1 and not has_direction(ends.first, ends.last):
-            warnings.warn(
-                "The weights do not move in step 2, so there is no direction to push them in and "
-                "they are left where training ended. The learning rate is next to nothing: if a "
-                "scheduler brings it there, put LRSchedulerPlugin before DCO in the list of "
-                "plugins, with reset_lr=True.",
-                stacklevel=2,
-            )
-        return dict(zip(parameters, push(ends.first, ends.last, self.theta), strict=True))
+        """Step 2: x_i* = x_1 - theta (x_1 - x_2) / ||x_1 - x_2||; the model travels on."""
+        return push_into_cone(
+            strategy, stream, length, averaged_points=self.averaged_points, theta=self.theta
+        )
 
     def _learn_directions(
         self, strategy: SupervisedTemplate, stream: Iterator[Any], x_star: dict[str, Tensor]
@@ -252,92 +203,29 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
         if self.autoencoder_updates == 0:
             return None
         constrained = self._constrained(strategy)
-        reached: set[str] = set()
-        directions = Directions.random(constrained, self._k_to_learn)
-        with progress_bar(strategy, None, self.autoencoder_updates, "DCO: learn directions") as bar:
+        return learn_directions(
+            strategy,
+            self._sampler(strategy, stream, constrained, x_star),
+            Directions.random(constrained, self._k_to_learn),
+            updates=self.autoencoder_updates,
+            lr=self.autoencoder_lr,
+            rho=self.rho,
+            tolerance=self.autoencoder_tolerance,
+        )
 
-            def report(error: float) -> None:
-                bar.update()
-                bar.set_postfix(error=f"{error:.3f}")
-
-            fit = fit_directions(
-                directions,
-                self._gradients(strategy, stream, x_star, constrained, reached),
-                updates=self.autoencoder_updates,
-                gradients_per_update=self.gradients_per_update,
-                lr=self.autoencoder_lr,
-                rho=self.rho,
-                tolerance=self.autoencoder_tolerance,
-                on_update=report,
-            )
-        for update, error in enumerate(fit.errors):
-            publish(strategy, "DCO_AutoencoderError", error, update)
-        if not any(fit.errors):
-            warnings.warn(
-                f"Experience {experience_number(strategy)}: the gradients are zero everywhere, so "
-                "there are no directions to remember and this experience will not be protected. "
-                "If training has converged until the criterion's gradients vanish, use "
-                "gradient_source='logits'.",
-                stacklevel=2,
-            )
-            return None
-        # A head that this task does not use has no gradient, hence no part in its directions.
-        used = {name: f for name, f in directions.factors.items() if name in reached}
-        return Directions(directions.k, used), fit.shares
-
-    def _gradients(
+    def _sampler(
         self,
         strategy: SupervisedTemplate,
         stream: Iterator[Any],
-        x_star: dict[str, Tensor],
         constrained: dict[str, Parameter],
-        reached: set[str],
-    ) -> Iterator[Weights]:
-        """Gradients of the task, without end.
-
-        :param constrained: the parameters whose gradients are yielded.
-        :param reached: receives the names of parameters that had a gradient at least once.
-        """
-        parameters = trainable(strategy.model)
-        samples: Iterator[list[Tensor | None]]
-        none = {name: torch.zeros_like(parameter) for name, parameter in constrained.items()}
+        x_star: Weights,
+    ) -> GradientSampler:
+        common = (strategy, stream, constrained, self.gradients_per_update)
         if self.gradient_source == "logits":
-            _assign(parameters, x_star)
-            samples = (logit_gradients(strategy, batch, parameters) for batch in stream)
-        else:
-            samples = self._trajectory(strategy, stream, parameters, x_star)
-        for gradients in samples:
-            by_name = dict(zip(parameters, gradients, strict=True))
-            found = {
-                name: g.to_dense() if g.is_sparse else g
-                for name in constrained
-                if (g := by_name[name]) is not None
-            }
-            reached.update(found)
-            yield none | found
-
-    def _trajectory(
-        self,
-        strategy: SupervisedTemplate,
-        stream: Iterator[Any],
-        parameters: dict[str, Parameter],
-        x_star: dict[str, Tensor],
-    ) -> Iterator[list[Tensor | None]]:
-        """Gradients while the model moves on by plain SGD and is pulled back to x_i*."""
-        while True:
-            total: dict[str, Tensor] = {}  # the paper's g
-            for j, batch in enumerate(itertools.islice(stream, self.gradients_per_update), 1):
-                gradients = criterion_gradients(strategy, batch, parameters)
-                yield gradients
-                for name, gradient in zip(parameters, gradients, strict=True):
-                    if gradient is not None:
-                        total[name] = gradient if name not in total else total[name] + gradient
-                if j % self.tau == 0:
-                    _descend(parameters, total, self.trajectory_lr)
-                    total = {}
-            with torch.no_grad():
-                for name, parameter in parameters.items():
-                    parameter.lerp_(x_star[name], self.gamma_2)
+            return LogitSampler(*common, x_star=x_star)
+        return TrajectorySampler(
+            *common, x_star=x_star, tau=self.tau, lr=self.trajectory_lr, gamma_2=self.gamma_2
+        )
 
     @abstractmethod
     def _store(
@@ -352,71 +240,9 @@ class DirectionConstrainedPlugin(InputChecks, PluginState, SupervisedPlugin, ABC
     def _follow(self, parameters: Weights) -> None:
         """Fit what is kept to parameters that may have grown."""
 
-    # ------------------------------------------------------------------------------- checks
-
-    @abstractmethod
-    def _bytes_expected(self, constrained: Weights) -> int:
-        """What ``memory_bytes`` will be once this experience has been learned."""
-
-    def _targets_each(self, parameters: Collection[str]) -> int:
-        """Number of targets of a direction in which these parameters have a part."""
-        return 1 if self.couple_layers else len(parameters)
-
-    def _warn_of_memory(
-        self, strategy: SupervisedTemplate, constrained: Weights, max_bytes: float
-    ) -> None:
-        expected = self._bytes_expected(constrained)
-        if expected <= max_bytes:
-            return
-        each = bytes_of_directions(constrained, 1, self._targets_each(constrained))
-        affordable = int(self.k - (expected - max_bytes) / each)
-        smaller = (
-            f"a k of at most {affordable} instead of {self.k}"
-            if affordable > 0
-            else "a smaller k from the first experience on"
-        )
-        warnings.warn(
-            f"Experience {experience_number(strategy)}: {type(self).__name__} will keep "
-            f"{expected:,} bytes once it has learned this experience, more than "
-            f"max_bytes={max_bytes:,.0f}, and {self.memory_bytes:,} now. Use {self._THRIFTIER}"
-            f"{smaller}.",
-            stacklevel=2,
-        )
-
     def _constrained(self, strategy: SupervisedTemplate) -> dict[str, Parameter]:
         """The parameters that directions are learned for."""
-        candidates = trainable(strategy.model)
-        if not candidates:
-            raise ModelError(
-                "The model has no trainable parameters (requires_grad is False for all of them, or "
-                "there are none), so there is nothing to constrain. Unfreeze some, or train "
-                "without this plugin."
-            )
-        chosen = {
-            name: parameter
-            for name, parameter in candidates.items()
-            if self.parameter_filter is None or self.parameter_filter(name, parameter)
-        }
-        if not chosen:
-            raise ModelError(
-                "parameter_filter accepts none of the model's trainable parameters "
-                f"({', '.join(candidates)}), so there is nothing to constrain. Let it return True "
-                "for those that are to be constrained."
-            )
+        chosen = constrained_parameters(strategy.model, self.parameter_filter)
+        if self.dco_lambda:
+            refuse_sparse_optimizer(strategy.optimizer, chosen)
         return chosen
-
-
-def _snapshot(parameters: dict[str, Parameter]) -> dict[str, Tensor]:
-    return {name: parameter.detach().clone() for name, parameter in parameters.items()}
-
-
-@torch.no_grad()
-def _assign(parameters: dict[str, Parameter], values: Weights) -> None:
-    for name, parameter in parameters.items():
-        parameter.copy_(values[name])
-
-
-@torch.no_grad()
-def _descend(parameters: dict[str, Parameter], gradient: Weights, lr: float) -> None:
-    for name, part in gradient.items():
-        parameters[name].sub_(part, alpha=lr)

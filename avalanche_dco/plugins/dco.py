@@ -9,7 +9,7 @@ from torch import Tensor
 from avalanche_dco.core.directions import Directions, Weights, bytes_of_directions
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
-from avalanche_dco.plugins.support.plain import Plain
+from avalanche_dco.plugins.support.kept import Directed, Kept
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
@@ -57,9 +57,10 @@ class DCOPlugin(DirectionConstrainedPlugin):
         update of step 1: ``x <- x - gamma_1 (x - x_0)``. 0 switches it off.
     :param gamma_2: pull towards x* after every autoencoder update of step 3.
     :param push_epochs: epochs the optimizer travels on, from a fresh state and without the
-        penalty, to find the way into the cone. 0 leaves the weights where training ended.
+        penalty, to find the way into the cone, on the batches of the strategy's loader (replayed
+        samples included). 0 leaves the weights where training ended.
     :param averaged_points: number of points of that trajectory that are averaged at either end.
-    :param theta: length of the push into the cone.
+    :param theta: length of the push into the cone. 0 leaves the weights where training ended.
     :param gradients_per_update: gradients per autoencoder update. Fewer are faster: 16 instead of
         128 make an eighth of the work.
     :param tau: gradients per move of the model while they are sampled.
@@ -70,9 +71,16 @@ class DCOPlugin(DirectionConstrainedPlugin):
         less than this share from 20 updates to the next 20. None (the default) makes all
         updates, as the paper does.
     :param trajectory_lr: learning rate of the plain SGD that moves the model while gradients are
-        sampled. The weights are put back to x* afterwards.
+        sampled. The weights are put back to x* afterwards. Criteria that sum over samples need a
+        smaller one.
+    :param penalty_step: how the penalty moves the weights. ``"implicit"`` makes its exact implicit
+        step after every step of the optimizer, which is stable with any learning rate and strength.
+        ``"gradient"``, as in the paper, adds its gradient to the criterion's, and is stable while
+        ``lr * 2 * dco_lambda * ||W^T W||`` is about 1 or less.
     :param max_penalty_grad_norm: the penalty's gradient is scaled down to this l2 norm where it
         is longer; the criterion's is left alone. None for no limit.
+    :param move_unused: whether the penalty also moves parameters that the experience does not use,
+        such as heads of other tasks, as in the paper. By default they stay as they are.
     :param couple_layers: whether the penalty is on codes summed over all parameters, the paper's
         common feature vector. With False, it is on the codes of every parameter (weight and bias
         apart): the same directions, ``k`` targets per experience for each parameter instead of
@@ -87,6 +95,7 @@ class DCOPlugin(DirectionConstrainedPlugin):
         this. None for no such warning.
     """
 
+    _KEEPS = (Kept("penalty", Directed(Penalty)),)
     _THRIFTIER = "DCO-COMP (DCOCompPlugin), whose memory does not grow with the experiences, or "
 
     def _store(
@@ -104,10 +113,3 @@ class DCOPlugin(DirectionConstrainedPlugin):
         return self.memory_bytes + bytes_of_directions(
             constrained, self.k, self._targets_each(constrained)
         )
-
-    def _memory(self) -> Plain:
-        return {"penalty": None if self.penalty is None else self.penalty.state()}
-
-    def _set_memory(self, memory: Plain) -> None:
-        kept = memory["penalty"]
-        self.penalty = None if kept is None else Penalty.from_state(kept)

@@ -10,9 +10,10 @@ from torch import Tensor
 from avalanche_dco.core.compressed_tasks import CompressedTasks
 from avalanche_dco.core.compression import Loss, Start, compress
 from avalanche_dco.core.directions import Directions, Weights, bytes_of_directions, common_dtype
+from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.errors import SettingError
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
-from avalanche_dco.plugins.support.plain import Plain
+from avalanche_dco.plugins.support.kept import Directed, Kept
 from avalanche_dco.plugins.support.reporting import publish
 from avalanche_dco.plugins.support.settings import check_count, check_number
 
@@ -48,6 +49,10 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     :param settings: all other arguments of :class:`avalanche_dco.DCOPlugin`.
     """
 
+    _KEEPS = (
+        Kept("tasks", Directed(CompressedTasks), "_tasks"),
+        Kept("penalty", Directed(Penalty), derived=True),  # its directions are those of the tasks
+    )
     _SETTINGS = (*DirectionConstrainedPlugin._SETTINGS, "compression_loss")
     _BINDING = (*DirectionConstrainedPlugin._BINDING, "k", "compression_loss")
 
@@ -100,13 +105,8 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
         self.compression_start: Start = compression_start
         self.compression_loss: Loss = compression_loss
 
-        # Kept between experiences; the penalty is made from it and holds the same directions.
+        # Kept between experiences.
         self._tasks: CompressedTasks | None = None
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes kept between experiences: directions, their targets, weights and shares."""
-        return super().memory_bytes + (0 if self._tasks is None else self._tasks.nbytes_of_numbers)
 
     @property
     def _k_to_learn(self) -> int:
@@ -159,9 +159,5 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
         size = common_dtype(parameters).itemsize
         return bytes_of_directions(parameters, columns, targets) + numbers * size
 
-    def _memory(self) -> Plain:
-        return {"tasks": None if self._tasks is None else self._tasks.state()}
-
-    def _set_memory(self, memory: Plain) -> None:
-        kept = memory["tasks"]
-        self._keep(None if kept is None else CompressedTasks.from_state(kept))
+    def _restored(self) -> None:
+        self._keep(self._tasks)

@@ -21,11 +21,12 @@ from pathlib import Path
 import pandas as pd
 
 from avalanche_dco.errors import SettingError
+from avalanche_dco.persistence.files import write_atomically
 from benchmarks.report.comparing import compare
 from benchmarks.report.contents import make_report
-from benchmarks.report.reading import COSTS, ERRORS, read_runs
+from benchmarks.report.reading import read_runs
 from benchmarks.report.rendering import FIGURES, to_html, to_markdown
-from benchmarks.runs.records import Run, write_atomically
+from benchmarks.runs.records import COSTS, ERRORS, Run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

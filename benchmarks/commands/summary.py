@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.methods import get_method
-from benchmarks.report.reading import COSTS
 from benchmarks.report.statistics import Statistic, statistic
 from benchmarks.runs.progress import Result
+from benchmarks.runs.records import COSTS
 
 _ERRORS = (("average", "average"), ("FWI", "fwi"), ("BWT", "bwt"))
 

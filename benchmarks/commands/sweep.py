@@ -30,12 +30,12 @@ from rich import box
 from rich.table import Table
 
 from avalanche_dco.errors import DCOError, SettingError
+from avalanche_dco.persistence.files import write_atomically
 from benchmarks.commands.arguments import add_shared_arguments, request
 from benchmarks.commands.session import Session
 from benchmarks.commands.summary import wide_console
 from benchmarks.presets import Grid
 from benchmarks.runs.planning import Plan
-from benchmarks.runs.records import write_atomically
 from benchmarks.runs.training import Settings
 
 Choices = dict[str, dict[str, Any]]

@@ -6,9 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from typing import Any
 
+from avalanche_dco.persistence.files import checksum
 from benchmarks.methods import BOUND, METHODS, REPLAY
 from benchmarks.report.paper_numbers import TABLE_1
 from benchmarks.report.reading import TEST, Found
@@ -155,7 +155,7 @@ def compare(found: Found) -> list[Comparison]:
 
 
 def _data_words(data: Any) -> str:
-    return f", data {sha256(key_of(data).encode()).hexdigest()[:_SHORT_DIGEST]}"
+    return f", data {checksum([key_of(data).encode()])[:_SHORT_DIGEST]}"
 
 
 def _comparison(runs: list[Run], found: Found) -> Comparison:

@@ -8,11 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.runs.kept import read_study
-from benchmarks.runs.records import CONFIG, OUTCOME, DamagedRunError, Run, read_run
+from benchmarks.runs.records import CONFIG, ERRORS, OUTCOME, DamagedRunError, Run, read_run
 
-ERRORS = {"average": "AverageError", "fwi": "FWIError", "bwt": "BWTError"}
-"""The errors of an outcome, and the metrics they are the last values of."""
-COSTS = ("gradient_evaluations", "seconds", "memory_bytes", "peak_megabytes")
 TEST = "test"
 _TOLERANCE = 0.01  # in %; outcomes have four decimals
 

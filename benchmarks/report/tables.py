@@ -10,9 +10,9 @@ from benchmarks.report.cells import in_sections, statistic_cell
 from benchmarks.report.comparing import Comparison, Entry, method_order
 from benchmarks.report.document import Cell, Column, Section, Table
 from benchmarks.report.paper_numbers import TABLE_1, TABLE_1_SOURCE
-from benchmarks.report.reading import ERRORS
 from benchmarks.report.statistics import NONE, number
 from benchmarks.report.sweeps import Sweep
+from benchmarks.runs.records import ERRORS
 
 _TITLES = {"average": "average", "fwi": "FWI", "bwt": "BWT"}
 _BEST = "Bold: lowest mean among the methods that keep no data (neither replay nor bound)."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,9 +12,10 @@ import torch
 from avalanche.benchmarks.utils import AvalancheDataset
 from avalanche.training.plugins import SupervisedPlugin
 from avalanche.training.templates import SupervisedTemplate
-from avalanche.training.utils import ParamData
 from torch import Tensor, nn
 
+from avalanche_dco.plugins.support.sampling import stacked_sample
+from avalanche_dco.plugins.support.state import PluginState
 from benchmarks.methods import Method
 
 
@@ -29,7 +30,8 @@ def count_gradients(network: nn.Module) -> None:
     """Count every batch that goes through a network with gradients on, whoever sends it there.
 
     Training steps, DCO's steps 2 and 3, the second pass per step of RWalk, A-GEM and LwF, and the
-    batches of which EWC and MAS take importances. Evaluation is not counted.
+    batches of which EWC and MAS take importances, with the two samples that they try before the
+    first step. Evaluation is not counted.
 
     :param network: the network.
     """
@@ -112,41 +114,19 @@ def peak_megabytes() -> float:
 def kept_bytes(method: Method, strategy: SupervisedTemplate) -> int:
     """Bytes a method keeps between experiences: weights, importances, directions, data.
 
-    :param method: the method, which says what it keeps.
+    :param method: the method.
     :param strategy: the strategy after training.
     """
-    owners = [*strategy.plugins, strategy]
-    return sum(_bytes(_attribute(owners, path.split("."))) for path in method.keeps)
+    plugins = (plugin for plugin in strategy.plugins if isinstance(plugin, PluginState))
+    return sum(plugin.memory_bytes for plugin in plugins) + _bytes(method.data(strategy))
 
 
-def _attribute(owners: list[Any], path: list[str]) -> Any:
-    found = next(owner for owner in owners if hasattr(owner, path[0]))
-    for name in path:
-        found = found[name] if isinstance(found, Mapping) else getattr(found, name)
-    return found
-
-
-def _bytes(kept: Any) -> int:
-    if isinstance(kept, int):
-        return kept
-    if isinstance(kept, Tensor):
-        return kept.nbytes
-    if isinstance(kept, AvalancheDataset):
-        # As the method is given them: inputs as tensors, target and task label as integers.
-        sample = kept.eval()[0]
-        return len(kept) * sum(part.nbytes if isinstance(part, Tensor) else 8 for part in sample)
-    return sum(map(_bytes, _parts(kept)))
-
-
-def _parts(kept: Any) -> Iterable[Any]:
-    if isinstance(kept, ParamData):
-        return [kept.data]
-    if isinstance(kept, nn.Module):
-        return [*kept.parameters(), *kept.buffers()]
-    if isinstance(kept, Mapping):
-        return kept.values()
-    if isinstance(kept, list | tuple):
-        return kept
-    if hasattr(kept, "dataset"):  # an experience
-        return [kept.dataset]
-    raise TypeError(f"do not know how to count the bytes of {type(kept).__name__}")
+def _bytes(data: Any) -> int:
+    """Bytes of tensors, data sets, experiences, or collections of them."""
+    if isinstance(data, Tensor):
+        return data.nbytes
+    if isinstance(data, AvalancheDataset):
+        return sum(part.nbytes for part in stacked_sample(data))
+    if isinstance(data, Mapping | Sequence):
+        return sum(map(_bytes, data.values() if isinstance(data, Mapping) else data))
+    return _bytes(data.dataset)

@@ -67,7 +67,7 @@ class FolderCheckpoints:
 
     def remove(self) -> None:
         """Forget the state, and what was being written when a process was killed."""
-        for path in (self._path, *self._folder.glob("*.partial")):
+        for path in (self._path, *self._folder.glob("*.part")):
             path.unlink(missing_ok=True)
 
 

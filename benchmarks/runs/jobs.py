@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import Any, Literal
 
+from avalanche_dco.errors import SettingError
+from avalanche_dco.persistence.files import checksum
 from benchmarks.runs.training import Training
 from benchmarks.streams.catalogue import Data
 
@@ -82,7 +83,7 @@ def folder_name(identity: Mapping[str, Any]) -> str:
 
     :param identity: all that determines the result, see :attr:`Job.identity`.
     """
-    digest = sha256(json.dumps(_with_floats(identity), sort_keys=True).encode()).hexdigest()[:8]
+    digest = checksum([json.dumps(_with_floats(identity), sort_keys=True).encode()])[:8]
     return f"{identity['benchmark']}-{identity['method']}-seed{identity['seed']}-{digest}"
 
 
@@ -92,4 +93,7 @@ def _with_floats(value: Any) -> Any:
         return {name: _with_floats(part) for name, part in value.items()}
     if isinstance(value, list):
         return [_with_floats(part) for part in value]
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    try:
+        return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    except OverflowError as error:
+        raise SettingError("a setting is a whole number of more than 300 digits.") from error

@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from avalanche_dco.errors import DCOError
+from avalanche_dco.persistence.files import write_atomically
 from benchmarks.runs.records import (
     DamagedRunError,
     Run,
@@ -22,7 +23,6 @@ from benchmarks.runs.records import (
     read_metrics,
     sealed,
     unsealed,
-    write_atomically,
 )
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"

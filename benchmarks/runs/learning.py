@@ -17,6 +17,7 @@ from avalanche.training.templates import SupervisedTemplate
 from torch import nn
 
 from avalanche_dco import seed_everything
+from avalanche_dco.errors import DataError
 from avalanche_dco.logging import PandasLogger
 from avalanche_dco.metrics import error_metrics
 from avalanche_dco.metrics.names import MetricName, NameParts
@@ -154,7 +155,12 @@ def learn(job: Job, checkpoints: Checkpoints, on_progress: OnProgress) -> Outcom
     :param checkpoints: where the state between experiences is kept.
     :param on_progress: called with the experiences done, in fractions, and the number of all.
     """
-    stream = TASKS[job.protocol].build(job.seed, job.data)
+    try:
+        stream = TASKS[job.protocol].build(job.seed, job.data)
+    except (ValueError, RuntimeError, IndexError) as error:  # of torchvision and Avalanche
+        raise DataError(
+            f"the data of {job.benchmark} cannot be split ({type(error).__name__}: {error})."
+        ) from error
     if job.split == "validation":
         stream = held_out(stream, job.seed)
     classes = classes_of(stream)  # of all experiences, so that fewer have the same network

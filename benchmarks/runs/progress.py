@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from avalanche_dco.errors import DCOError
 from benchmarks.runs.execution import RunOptions
 from benchmarks.runs.jobs import Job
 from benchmarks.runs.runners import Event, Runner
@@ -63,6 +64,11 @@ def run_jobs(
     try:
         for event in runner(jobs, options):
             job = jobs[event.job]
+            if event.kind == "stopped":
+                raise DCOError(
+                    f"{job.title}: {event.content} The runs have been stopped; what is finished is "
+                    "kept, so start the same command again."
+                )
             view.event(job, event)
             if event.kind == "done":
                 results[event.job] = Result(job, summary=event.content)

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from avalanche_dco.errors import DCOError
+from avalanche_dco.persistence.files import checksum, write_atomically
 
 CONFIG, METRICS, OUTCOME = FILES = ("config.json", "metrics.csv", "outcome.json")
 _COLUMNS = {
@@ -30,6 +29,9 @@ _COLUMNS = {
     "value": "float64",
 }
 """What is kept of the columns of :func:`avalanche_dco.logging.read_log`."""
+ERRORS = {"average": "AverageError", "fwi": "FWIError", "bwt": "BWTError"}
+"""The errors of an outcome, and the metrics they are the last values of."""
+COSTS = ("gradient_evaluations", "seconds", "memory_bytes", "peak_megabytes")
 
 
 class DamagedRunError(DCOError):
@@ -46,7 +48,7 @@ class DamagedRunError(DCOError):
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run.
+    """A finished run; a ValueError for errors and costs that are no numbers.
 
     :param name: its folder, which says what was run.
     :param config: what was run, and how.
@@ -58,6 +60,12 @@ class Run:
     config: dict[str, Any]
     outcome: dict[str, Any]
     metrics: pd.DataFrame
+
+    def __post_init__(self) -> None:
+        for key in (*ERRORS, *COSTS):
+            value = self.outcome.get(key, 0)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ValueError(f"'{key}' is {value!r}, which is no number")
 
     @property
     def benchmark(self) -> str:
@@ -153,9 +161,11 @@ def read_run(folder: Path) -> Run:
     try:
         config, metrics, outcome = ((folder / name).read_bytes() for name in FILES)
         return Run(
-            folder.name, json.loads(config), unsealed(outcome, config, metrics),
+            folder.name,
+            json.loads(config, parse_int=whole_number),
+            unsealed(outcome, config, metrics),
             read_metrics(metrics),
-        )  # fmt: skip
+        )
     except (ValueError, OSError, RecursionError) as error:
         raise DamagedRunError(folder, f"{type(error).__name__}: {error}") from error
 
@@ -194,10 +204,8 @@ def sealed(content: Mapping[str, Any], *others: bytes) -> str:
     :param content: what to write.
     :param others: contents of the files that the checksum covers, too.
     """
-    digest = sha256(json.dumps(content, sort_keys=True).encode())
-    for other in others:
-        digest.update(other)
-    return json.dumps({**content, "checksum": digest.hexdigest()}, indent=0) + "\n"
+    digest = checksum([json.dumps(content, sort_keys=True).encode(), *others])
+    return json.dumps({**content, "checksum": digest}, indent=0) + "\n"
 
 
 def unsealed(text: bytes, *others: bytes) -> dict[str, Any]:
@@ -206,12 +214,24 @@ def unsealed(text: bytes, *others: bytes) -> dict[str, Any]:
     :param text: the JSON.
     :param others: contents of the other files.
     """
-    content = json.loads(text)
+    content = json.loads(text, parse_int=whole_number)
     if not isinstance(content, dict) or content.pop("checksum", None) is None:
         raise ValueError("the checksum is missing")
     if text != sealed(content, *others).encode():
         raise ValueError("the files are not as they were written")
     return content
+
+
+def whole_number(text: str) -> int:
+    """A whole number of a JSON file; a ValueError for one that no float can hold.
+
+    :param text: its digits.
+    """
+    try:
+        float(int(text))
+    except OverflowError as error:
+        raise ValueError(f"{text[:10]}... ({len(text)} digits) is too large a number") from error
+    return int(text)
 
 
 def read_files(folder: Path) -> dict[str, str]:
@@ -228,24 +248,6 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         write_atomically(folder / name, files[name])
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file that is there as a whole or not at all.
-
-    :param path: the file.
-    :param text: what it shall hold.
-    """
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")  # others may write it as well
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
 
 
 def _rounded(value: Any) -> Any:

@@ -27,11 +27,11 @@ class Event:
     :param job: its number among the jobs.
     :param kind: what it is about.
     :param content: experiences done and number of all; a text; what the run has shown; what went
-        wrong.
+        wrong, in this run or, if it has "stopped", for all of them.
     """
 
     job: int
-    kind: Literal["started", "progress", "note", "done", "failed"]
+    kind: Literal["started", "progress", "note", "done", "failed", "stopped"]
     content: Any = None
 
 
@@ -75,8 +75,10 @@ def report_run(job: Job, options: RunOptions, report: Report) -> None:
                 lambda done, total: report("progress", (done, total)),
                 lambda: report("note", "another process is making this run; waiting for it"),
             )
-        except DCOError as error:
-            report("failed", f"{type(error).__name__}: {error}")
+        except (DCOError, OSError) as error:
+            # A folder that cannot be written, or a full disk, is no matter of a single run.
+            by_disk = isinstance(error, OSError) or isinstance(error.__cause__, OSError)
+            report("stopped" if by_disk else "failed", f"{type(error).__name__}: {error}")
         except Exception:
             report("failed", traceback.format_exc())
         else:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ from torch import nn
 
 from avalanche_dco.errors import SettingError
 from avalanche_dco.models import MLP, ConvNet, TaskMasked, mlp_100, mlp_256
+from avalanche_dco.persistence.files import checksum
 from benchmarks.runs.precision import Bfloat16Training
 from benchmarks.streams import digits
 from benchmarks.streams.cifar import EXPERIENCES, read_arrays, split_arrays, split_cifar
@@ -45,7 +47,7 @@ class Task:
     :param build: makes the stream from a seed and the place of the data.
     :param network: makes the network for a number of classes.
     :param masked: whether each experience has outputs of its own.
-    :param files: what the data folder must hold, by the function of Avalanche that downloads it;
+    :param files: what the data folder must hold, by the function of Avalanche that reads it;
         empty for embedded data.
     :param arrays_like: the CIFAR (10 or 100) in whose place arrays may come; None if none may.
     """
@@ -80,12 +82,12 @@ class DataSet:
 
     :param folder: below the data folder.
     :param names: the files.
-    :param download: fetches them into a data folder.
+    :param read: reads them from a data folder, after a download of what is not there.
     """
 
     folder: str
     names: tuple[str, ...]
-    download: Callable[[str], object]
+    read: Callable[[str], object]
 
     def paths(self) -> list[str]:
         """The files, relative to the data folder."""
@@ -205,7 +207,7 @@ def missing_files(name: str, root: Path | None) -> list[str]:
 
 
 def provide(name: str, data: Data) -> None:
-    """See to it that the data is there: download what is missing, or say what is expected.
+    """See to it that the data can be read: download what is missing, or say what is expected.
 
     :param name: name of the benchmark.
     :param data: where it should be.
@@ -215,32 +217,28 @@ def provide(name: str, data: Data) -> None:
         if like is None:
             able = [other for other, task in TASKS.items() if task.takes_npz]
             raise SettingError(f"--npz is for {' and '.join(able)}, not for {name}.")
-        if not data.npz.is_file():
-            raise SettingError(
-                f"--npz {data.npz}: there is no such file. Expected an .npz with x_train, y_train, "
-                "x_test and y_test."
-            )
         read_arrays(data.npz, like)
         return
-    missing = missing_files(name, data.root)
-    if not missing:
-        return
-    expected = f"{', '.join(missing)}"
+    missing = ", ".join(missing_files(name, data.root))
     own = " Or bring arrays of the same shape with --npz FILE." if TASKS[name].takes_npz else ""
-    if data.root is None:
+    if data.root is None and missing:
         raise SettingError(
-            f"--benchmark {name} needs data. Give --data-root a folder that holds {expected}; what "
+            f"--benchmark {name} needs data. Give --data-root a folder that holds {missing}; what "
             f"is not in it is downloaded to it.{own}"
         )
     for files in TASKS[name].files:
-        if any(not (data.root / path).exists() for path in files.paths()):
-            try:
-                files.download(str(data.root))
-            except (OSError, RuntimeError) as error:
-                raise SettingError(
-                    f"--benchmark {name} needs data that is not there and could not be downloaded "
-                    f"({error}). Put these files into {data.root}: {expected}.{own}"
-                ) from error
+        try:
+            with redirect_stdout(sys.stderr):
+                files.read(str(data.root))
+        except Exception as error:  # a changed byte can make torchvision fail in any way
+            raise SettingError(
+                f"--benchmark {name} needs data that is not there and could not be downloaded "
+                f"({error}). Put these files into {data.root}: {missing}.{own}"
+                if missing
+                else f"--benchmark {name}: the files in {data.root}/{files.folder} cannot be read "
+                f"({type(error).__name__}: {error}). Put undamaged ones there, or delete them to "
+                f"have them downloaded.{own}"
+            ) from error
 
 
 def data_hashes(name: str, data: Data) -> dict[str, str]:
@@ -253,7 +251,7 @@ def data_hashes(name: str, data: Data) -> dict[str, str]:
         return {data.npz.name: _digest(data.npz)}
     if not TASKS[name].files:
         images, labels = load_digits(return_X_y=True)
-        return {"scikit-learn digits": sha256(images.tobytes() + labels.tobytes()).hexdigest()}
+        return {"scikit-learn digits": checksum([images.tobytes(), labels.tobytes()])}
     root = data.root or Path()
     return {path: _digest(root / path) for files in TASKS[name].files for path in files.paths()}
 
@@ -274,8 +272,5 @@ def label(name: str, data: Data, hashes: dict[str, str]) -> str:
 
 
 def _digest(path: Path) -> str:
-    digest = sha256()
     with path.open("rb") as file:
-        while part := file.read(2**20):
-            digest.update(part)
-    return digest.hexdigest()
+        return checksum(iter(partial(file.read, 2**20), b""))

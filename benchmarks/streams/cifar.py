@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -15,15 +13,8 @@ from avalanche.benchmarks.utils import AvalancheDataset
 from torchvision import transforms  # type: ignore[import-untyped]
 
 from avalanche_dco.errors import SettingError
+from benchmarks.streams.arrays import read_npz
 from benchmarks.streams.tensors import tensor_benchmark, tensor_dataset
-
-NPZ_NAMES = ("x_train", "y_train", "x_test", "y_test")
-
-# What numpy raises for a file that is cut, changed, or no archive of arrays.
-_UNREADABLE = (
-    OSError, ValueError, BadZipFile, zlib.error, EOFError, TypeError, AttributeError,
-    NotImplementedError,
-)  # fmt: skip
 
 # Avalanche's own constants.
 _MEAN_AND_STD = {
@@ -80,7 +71,8 @@ def read_arrays(file: Path, like: int) -> list[np.ndarray]:
     :param file: an .npz file with x_train, y_train, x_test and y_test.
     :param like: 10 or 100: the CIFAR in whose place it is used.
     """
-    x_train, y_train, x_test, y_test = _read(file)
+    arrays = read_npz(file, ("train", "test"))
+    _, y_train, _, y_test = arrays
     classes = int(max(y_train.max(), y_test.max())) + 1
     experiences = EXPERIENCES[like]
     found = np.unique(y_train)
@@ -90,36 +82,11 @@ def read_arrays(file: Path, like: int) -> list[np.ndarray]:
             f"of {experiences}, to make {experiences} experiences of as many classes each; the "
             f"largest is {classes - 1} and there are {len(found)} different ones."
         )
-    return [x_train, y_train, x_test, y_test]
-
-
-def _read(file: Path) -> list[np.ndarray]:
-    """The four arrays, images as N x 3 x 32 x 32."""
-    expected = (
-        "Expected an .npz with x_train and x_test (uint8, N x 32 x 32 x 3 or N x 3 x 32 x 32) and "
-        "y_train and y_test (integers)."
-    )
-    try:
-        with np.load(file) as arrays:
-            missing = [name for name in NPZ_NAMES if name not in arrays.files]
-            if missing:
-                raise SettingError(f"--npz {file}: {missing} are not in it. {expected}")
-            found = {name: arrays[name] for name in NPZ_NAMES}
-    except _UNREADABLE as error:
-        raise SettingError(f"--npz {file} cannot be read: {error} {expected}") from error
-    for part in ("train", "test"):
-        x, y = found[f"x_{part}"], found[f"y_{part}"].reshape(-1)
-        if x.ndim == 4 and x.shape[1:] == (32, 32, 3):
-            x = x.transpose(0, 3, 1, 2)
-        if x.dtype != np.uint8 or x.shape[1:] != (3, 32, 32):
-            raise SettingError(
-                f"--npz {file}: x_{part} is {x.dtype} of shape {found[f'x_{part}'].shape}. "
-                f"{expected}"
-            )
-        if not np.issubdtype(y.dtype, np.integer) or len(y) != len(x) or not len(y) or y.min() < 0:
-            raise SettingError(
-                f"--npz {file}: y_{part} must hold one integer of at least 0 for each of the "
-                f"{len(x)} images; it is {y.dtype} of shape {found[f'y_{part}'].shape}. {expected}"
-            )
-        found[f"x_{part}"], found[f"y_{part}"] = np.ascontiguousarray(x), y.astype(np.int64)
-    return [found[name] for name in NPZ_NAMES]
+    untested = sorted(set(range(experiences)) - set(y_test // (classes // experiences)))
+    if untested:
+        raise SettingError(
+            f"--npz {file.name}: its test labels have none of the classes of experiences "
+            f"{untested}, counted from 0, so there is nothing to evaluate them on. Add test images "
+            "of these classes."
+        )
+    return arrays

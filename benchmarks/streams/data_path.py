@@ -36,7 +36,7 @@ class TensorBatches(SupervisedPlugin):
             return
         tensors = as_tensors(dataset)
         if tensors is not None:
-            strategy.dataloader = ShuffledBatches(tensors, strategy.train_mb_size)
+            strategy.dataloader = ShuffledBatches(tensors, strategy.train_mb_size, dataset)
 
     def before_eval_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Evaluate on tensors."""
@@ -58,10 +58,12 @@ class ShuffledBatches:
 
     :param tensors: one row per sample each.
     :param batch_size: samples per batch; the last may have fewer.
+    :param dataset: the data set that the tensors are of, for plugins that draw from it.
     """
 
-    def __init__(self, tensors: Sequence[Tensor], batch_size: int):
+    def __init__(self, tensors: Sequence[Tensor], batch_size: int, dataset: Any = None):
         self._tensors, self._batch_size = tensors, batch_size
+        self.shuffled_dataset = dataset
 
     def __len__(self) -> int:
         return math.ceil(len(self._tensors[0]) / self._batch_size)

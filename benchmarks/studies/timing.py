@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from avalanche_dco.persistence.files import write_atomically
 from benchmarks.runs.provenance import provenance
-from benchmarks.runs.records import write_atomically
 
 
 def add_out_argument(parser: argparse.ArgumentParser) -> None:

@@ -1,14 +1,17 @@
 """A-GEM: what is wrong in Avalanche's, and right in ours."""
 
+import random
 from typing import Any
 
 import pytest
 import torch
 from avalanche.training import plugins
+from torch import nn
 
-from avalanche_dco.baselines import AGEMPlugin
+from avalanche_dco.baselines import AGEMPlugin, agem
 from avalanche_dco.errors import SettingError
 from benchmarks.streams.digits import permuted_digits
+from tests.support.small_runs import trained
 
 DATASETS = [experience.dataset for experience in permuted_digits(3).train_stream]
 
@@ -43,3 +46,51 @@ def test_the_memory_holds_as_much_of_each_experience() -> None:
     for dataset in DATASETS:
         plugin.update_memory(dataset)
     assert [len(buffer) for buffer in plugin.buffers] == [30, 30, 30]
+
+
+def convolutional() -> nn.Module:
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 8, 8)),
+        nn.Conv2d(1, 4, 3),
+        nn.ReLU(),
+        nn.Conv2d(4, 6, 3, stride=2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(24, 10),
+    )
+
+
+def test_weights_in_channels_last_layout() -> None:
+    experiences = list(permuted_digits(2).train_stream)
+
+    def channels_last() -> nn.Module:
+        return convolutional().to(memory_format=torch.channels_last)
+
+    with pytest.raises(RuntimeError, match="view size is not compatible"):
+        trained(channels_last, plugins.AGEMPlugin(50, 20), experiences)
+
+    def run(make_model: Any, plugin: Any) -> list[torch.Tensor]:
+        random.seed(1)
+        strategy = trained(make_model, plugin, experiences)
+        return [parameter.detach() for parameter in strategy.model.parameters()]
+
+    last, first = run(channels_last, AGEMPlugin(50, 20)), run(convolutional, AGEMPlugin(50, 20))
+    naively = run(convolutional, None)
+    assert not last[2].is_contiguous()
+    assert not torch.allclose(first[2], naively[2], rtol=1e-3, atol=1e-3), "some are projected"
+    for one, other in zip(last, first, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_the_projection_is_avalanches_own_where_that_works() -> None:
+    def run(projection: Any) -> list[torch.Tensor]:
+        plugin = AGEMPlugin(50, 20)
+        random.seed(1)
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("before_training_iteration", "after_backward"):
+                patch.setattr(agem._AnyLayout, name, getattr(projection, name))
+            strategy = trained(convolutional, plugin, list(permuted_digits(2).train_stream))
+        return list(strategy.model.parameters())
+
+    for one, other in zip(run(agem._AnyLayout), run(plugins.AGEMPlugin), strict=True):
+        assert torch.equal(one, other)

@@ -9,9 +9,19 @@ from avalanche.training.utils import load_all_dataset
 from torch import nn
 
 from avalanche_dco.baselines import EWCPlugin
+from avalanche_dco.errors import ModelError
 from benchmarks.streams.digits import permuted_digits, split_digits
 from tests.baselines.test_per_sample import one_by_one
-from tests.support.small_runs import GrowingMLP, MultiHeadMLP, mlp, naive, trained
+from tests.support.small_runs import (
+    GrowingMLP,
+    MultiHeadMLP,
+    TwoOutputs,
+    mlp,
+    naive,
+    of_the_first,
+    same_weights,
+    trained,
+)
 
 PERMUTED = list(permuted_digits(2).train_stream)
 SPLIT = list(split_digits().train_stream)[:3]
@@ -85,3 +95,62 @@ def test_frozen_parameters_have_no_importance() -> None:
     found = importances(EWCPlugin(1.0), model, 64)
     assert not found["0.weight"].any()
     assert found["3.weight"].any()
+
+
+class OnlyTogether(nn.Module):
+    """Subtracts the batch's mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x - x.mean(0))
+
+
+def test_a_model_that_mixes_samples_is_refused_before_it_is_trained() -> None:
+    strategy = naive(OnlyTogether(), EWCPlugin(1.0))
+    before = strategy.model.layer.weight.detach().clone()
+    with pytest.raises(ModelError, match="a sample alone otherwise"):
+        strategy.train(PERMUTED[0])
+    assert torch.equal(strategy.model.layer.weight, before)
+
+
+def test_looking_ahead_changes_nothing() -> None:
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Linear(64, 20), nn.BatchNorm1d(20), nn.Dropout(), nn.Linear(20, 10))
+
+    one, other = trained(make, EWCPlugin(1.0), PERMUTED[:1]), trained(make, None, PERMUTED[:1])
+    assert same_weights(one, other)
+    assert torch.equal(one.model[1].running_mean, other.model[1].running_mean)
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        nn.CrossEntropyLoss(ignore_index=3),
+        nn.CrossEntropyLoss(ignore_index=3, weight=torch.arange(10.0)),
+        nn.CrossEntropyLoss(torch.arange(1.0, 11.0), label_smoothing=0.1),
+    ],
+    ids=["ignored", "ignored and without weight", "weighted and smoothed"],
+)
+@pytest.mark.filterwarnings("ignore:.*cannot be vectorised")
+def test_labels_without_a_loss_and_weights(criterion: nn.CrossEntropyLoss) -> None:
+    plugin = EWCPlugin(1.0)
+    model = trained(mlp, plugin, PERMUTED, criterion=criterion).model
+    x, y, t = load_all_dataset(PERMUTED[1].dataset)
+    known = y != criterion.ignore_index
+    assert criterion.weight is not None or not known.all()
+    if criterion.weight is not None:
+        known &= criterion.weight[y] > 0
+    definition = one_by_one(model.eval(), [(x[known], y[known], t[known])], criterion, torch.square)
+    for name, exact in definition.items():
+        torch.testing.assert_close(plugin.importances[1][name].data, exact, rtol=1e-4, atol=1e-9)
+
+
+def test_a_criterion_of_several_outputs() -> None:
+    two, one = EWCPlugin(1.0), EWCPlugin(1.0)
+    trained(lambda: TwoOutputs(64, 10), two, PERMUTED, criterion=of_the_first)
+    trained(lambda: nn.Linear(64, 10), one, PERMUTED)
+    for name, entry in one.importances[1].items():
+        torch.testing.assert_close(two.importances[1][name].data, entry.data, rtol=1e-3, atol=1e-8)

@@ -13,8 +13,10 @@ import torch
 from avalanche.training.plugins import SupervisedPlugin
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils import parametrizations, parametrize, prune
 
 from avalanche_dco import GPM
+from avalanche_dco.baselines.effective_weights import effective_matrix, set_effective_matrix
 from avalanche_dco.baselines.gpm import GPMPlugin
 from avalanche_dco.baselines.gradient_projection import as_matrix
 from avalanche_dco.errors import ModelError, SettingError
@@ -82,6 +84,162 @@ def test_the_answers_to_remembered_inputs_do_not_change() -> None:
     answers = model(x).detach()
     strategy.train(few[1])
     torch.testing.assert_close(model(x).detach(), answers, atol=1e-4, rtol=1e-4)
+
+
+def old_weight_norm(layer: nn.Module) -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torch's: there is a new one
+        return nn.utils.weight_norm(layer)
+
+
+WEIGHT_NORMS: dict[str, Callable[[nn.Module], nn.Module]] = {
+    "parametrization": parametrizations.weight_norm,
+    "one norm for all": lambda layer: parametrizations.weight_norm(layer, dim=None),
+    "hook": old_weight_norm,
+}
+
+
+def normed(norm: Callable[[nn.Module], nn.Module]) -> nn.Module:
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 8, 8)),
+        norm(nn.Conv2d(1, 6, 3, bias=False)),
+        nn.Tanh(),
+        norm(nn.Conv2d(6, 4, 3, stride=2, groups=2)),
+        nn.Tanh(),
+        nn.Flatten(),
+        norm(nn.Linear(16, 10)),
+    )
+
+
+def changes_of_outputs(
+    norm: Callable[[nn.Module], nn.Module], plugin: GPMPlugin | None, optimizer: str
+) -> tuple[float, float]:
+    """What a second experience changes on the first one's data and on its own, relatively."""
+    first, second = permuted_digits(2).train_stream
+    first._dataset = first.dataset.subset(list(range(12)))
+    torch.manual_seed(1)
+    model = nn.Sequential(norm(nn.Linear(64, 30)), nn.Tanh(), norm(nn.Linear(30, 10)))
+    plugins = [plugin] if plugin else []
+    strategy = naive(model, *plugins, optimizer=OPTIMIZERS[optimizer](model.parameters()))
+    strategy.train(first)
+    old, new = (torch.stack([e.dataset[i][0] for i in range(12)]) for e in (first, second))
+    before = [model(x).detach() for x in (old, new)]
+    strategy.train(second)
+    after = [model(x).detach() for x in (old, new)]
+    on_old, on_new = ((b - a).norm() / a.norm() for a, b in zip(before, after, strict=True))
+    return on_old.item(), on_new.item()
+
+
+@pytest.mark.parametrize("norm", WEIGHT_NORMS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_answers_of_weight_normed_layers_do_not_change(norm: str, optimizer: str) -> None:
+    unprotected, _ = changes_of_outputs(WEIGHT_NORMS[norm], None, optimizer)
+    protected, learned = changes_of_outputs(
+        WEIGHT_NORMS[norm], GPMPlugin(1.0, samples=12), optimizer
+    )
+    assert unprotected > 0.2
+    assert protected < 1e-5
+    assert learned > 0.2
+
+
+@pytest.mark.parametrize("norm", WEIGHT_NORMS)
+def test_the_change_of_a_normed_weight_times_any_basis_vector_is_zero(norm: str) -> None:
+    model, gpm = normed(WEIGHT_NORMS[norm]), GPMPlugin(0.9, samples=100)
+    strategy = naive(model, gpm)
+    strategy.train(PERMUTED[0])
+    bases = copy.deepcopy(gpm.bases)
+    before = {name: effective_matrix(model.get_submodule(name)).detach() for name in bases}
+    strategy.train(PERMUTED[1])
+    assert list(bases) == ["1", "3", "6"]
+    for name, basis in bases.items():
+        change = effective_matrix(model.get_submodule(name)).detach() - before[name]
+        assert change.abs().max() > 1e-4
+        assert (change @ basis).abs().max() < 1e-6
+
+
+class Doubled(nn.Module):
+    def forward(self, weight: Tensor) -> Tensor:
+        return 2 * weight
+
+
+def doubled(layer: nn.Module, tensor: str = "weight") -> nn.Module:
+    return parametrize.register_parametrization(layer, tensor, Doubled())
+
+
+class WithScale(nn.Linear):
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.scale = nn.Parameter(torch.ones(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * super().forward(x)
+
+
+def computed(layer: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 20), nn.Tanh(), layer)
+
+
+@pytest.mark.parametrize(
+    ("layer", "reason"),
+    [
+        (
+            lambda: parametrizations.spectral_norm(nn.Linear(20, 10)),
+            r"'2': its weight is no parameter, but computed from "
+            r"\['parametrizations.weight.original'\] by the parametrizations \['_SpectralNorm'\]",
+        ),
+        (
+            lambda: nn.utils.spectral_norm(nn.Linear(20, 10)),
+            r"computed from \['weight_orig'\] \(forward pre-hooks: \['SpectralNorm'\]\)",
+        ),
+        (lambda: doubled(nn.Linear(20, 10)), r"by the parametrizations \['Doubled'\]"),
+        (lambda: doubled(nn.Linear(20, 10), "bias"), "its bias is no parameter"),
+        (
+            lambda: doubled(parametrizations.weight_norm(nn.Linear(20, 10))),
+            r"by the parametrizations \['_WeightNorm', 'Doubled'\]",
+        ),
+        (
+            lambda: prune.l1_unstructured(nn.Linear(20, 10), "weight", amount=0.5),
+            r"\(forward pre-hooks: \['L1Unstructured'\]\)",
+        ),
+        (lambda: WithScale(20, 10), r"beside weight and bias it trains \['scale'\]"),
+    ],
+)
+def test_weights_that_cannot_be_projected_are_refused_before_training(
+    layer: Callable[[], nn.Module], reason: str
+) -> None:
+    model = computed(layer())
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ModelError, match=reason) as raised:
+        naive(model, GPMPlugin()).train(PERMUTED[0])
+    assert "with layers=['0']." in str(raised.value)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "GPM")  # what is left out on purpose is not warned of
+        strategy = trained(lambda: computed(layer()), GPMPlugin(layers=["0"]), PERMUTED[:2])
+    strategy.model[2].requires_grad_(False)
+    naive(strategy.model, GPMPlugin()).train(PERMUTED[0])  # what is frozen needs no protection
+
+
+def test_a_normed_weight_of_zero_stays_a_number() -> None:
+    layer = parametrizations.weight_norm(nn.Linear(3, 2))
+    original = layer.parametrizations.weight
+    with torch.no_grad():
+        original.original0.copy_(torch.tensor([[0.0], [-2.0]]))
+        direction, matrix = original.original1.clone(), effective_matrix(layer)
+        set_effective_matrix(layer, matrix)
+        assert torch.equal(original.original1, direction), "nothing to change"
+        matrix[0, 1] *= 2
+        set_effective_matrix(layer, matrix)
+    torch.testing.assert_close(original.original0.flatten(), torch.tensor([0.0, -4.0]))
+    torch.testing.assert_close(original.original1, direction)
+    torch.testing.assert_close(effective_matrix(layer), matrix)
+
+
+def test_a_half_frozen_weight_norm_is_refused() -> None:
+    strategy = trained(lambda: normed(parametrizations.weight_norm), GPMPlugin(), PERMUTED[:1])
+    strategy.model[6].parametrizations.weight.original0.requires_grad_(False)
+    with pytest.raises(ModelError, match=r"\['parametrizations.weight.original0'\] are frozen"):
+        strategy.train(PERMUTED[1])
 
 
 def test_projecting_gradients_alone_would_leak() -> None:
@@ -267,7 +425,7 @@ def test_frozen_layers_stay_frozen_and_half_frozen_ones_are_refused() -> None:
     strategy = trained(frozen, GPMPlugin(), PERMUTED[:2])
     assert torch.equal(strategy.model[0].weight, start)
     strategy.model[3].bias.requires_grad_(False)
-    with pytest.raises(ModelError, match="freeze both or none"):
+    with pytest.raises(ModelError, match="freeze all or none"):
         strategy.train(PERMUTED[2])
 
 

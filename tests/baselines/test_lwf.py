@@ -4,12 +4,25 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from avalanche.benchmarks.utils import as_taskaware_classification_dataset
 from avalanche.training import plugins
+from torch import nn
+from torch.nn import utils
 
 from avalanche_dco.baselines import LwFPlugin
+from avalanche_dco.errors import ModelError
 from benchmarks.streams.digits import permuted_digits, split_digits
-from tests.support.small_runs import MultiHeadMLP, mlp, same_weights, trained
+from benchmarks.streams.tensors import tensor_benchmark, tensor_dataset
+from tests.support.small_runs import (
+    MultiHeadMLP,
+    TwoOutputs,
+    mlp,
+    naive,
+    of_the_first,
+    same_weights,
+    trained,
+)
 
 PERMUTED = list(permuted_digits(2).train_stream)
 SPLIT = list(split_digits().train_stream)[:3]
@@ -50,3 +63,38 @@ def test_multi_head_models_keep_the_classes_by_task() -> None:
     trained(MultiHeadMLP, plugin, SPLIT)
     assert dict(plugin.lwf.prev_classes_by_task) == {0: {0, 1}, 1: {2, 3}, 2: {4, 5}}
     assert plugin.lwf.expcount == 3
+
+
+@pytest.mark.parametrize("ignored", [-1, 2])
+def test_an_ignored_label_is_no_class(ignored: int) -> None:
+    """With -1, a class of that number would be the last output."""
+    x, y = torch.randn(2, 40, 64), torch.arange(40) % 10
+    y[y == 2] = ignored
+    data = [tensor_dataset(part, y) for part in x]
+    plugin = LwFPlugin()
+    criterion = nn.CrossEntropyLoss(ignore_index=ignored)
+    trained(mlp, plugin, tensor_benchmark(data, data).train_stream, criterion=criterion)
+    assert plugin.lwf.prev_classes_by_task == {0: {0, 1, 3, 4, 5, 6, 7, 8, 9}}
+
+
+def test_old_style_weight_norm() -> None:
+    def normed() -> nn.Module:
+        model = mlp()
+        utils.weight_norm(model[0])
+        return model
+
+    plugin = LwFPlugin()
+    strategy = trained(normed, plugin, PERMUTED)
+    teacher, student = plugin.lwf.prev_model, strategy.model
+    x = torch.randn(5, 64)
+    assert torch.equal(teacher(x), student(x))
+    with torch.no_grad():
+        student[0].weight_g.mul_(2)
+    assert not torch.allclose(teacher(x), student(x))
+
+
+def test_several_outputs_are_refused_before_the_model_is_trained() -> None:
+    strategy = naive(TwoOutputs(64, 10), LwFPlugin(), criterion=of_the_first)
+    with pytest.raises(ModelError, match="one tensor, but this model returns tuple"):
+        strategy.train(PERMUTED[0])
+    assert strategy.clock.train_iterations == 0

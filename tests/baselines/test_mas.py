@@ -9,9 +9,10 @@ from avalanche.training.utils import load_all_dataset
 from torch import nn
 
 from avalanche_dco.baselines import MASPlugin
+from avalanche_dco.errors import ModelError
 from benchmarks.streams.digits import permuted_digits, split_digits
 from tests.baselines.test_per_sample import one_by_one
-from tests.support.small_runs import MultiHeadMLP, mlp, naive, trained
+from tests.support.small_runs import MultiHeadMLP, TwoOutputs, mlp, naive, of_the_first, trained
 
 EXPERIENCE = next(iter(permuted_digits(1).train_stream))
 
@@ -74,3 +75,45 @@ def test_multi_head() -> None:
     assert all(parameter.isfinite().all() for parameter in strategy.model.parameters())
     assert plugin.importance is not None
     assert plugin.importance["classifier.classifiers.2.classifier.weight"].data.any()
+
+
+def test_interrupted_in_the_importance_pass_it_remembers_what_it_did_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = permuted_digits(2).train_stream
+    plugin = MASPlugin()
+    strategy = naive(mlp(), plugin)
+    strategy.train(first)
+    before = plugin.state_dict()["checksum"]
+
+    def interrupted(*arguments: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plugin, "_get_importance", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            strategy.train(second)
+    assert plugin.state_dict()["checksum"] == before
+    strategy.train(second)
+    assert plugin.state_dict()["checksum"] != before
+
+
+def test_the_importances_of_two_experiences_are_mixed() -> None:
+    plugin = MASPlugin(alpha=0.25)
+    strategy = naive(mlp(), plugin)
+    first, second = permuted_digits(2).train_stream
+    strategy.train(first)
+    assert plugin.importance is not None
+    old = {name: entry.data.clone() for name, entry in plugin.importance.items()}
+    strategy.train(second)
+    strategy.experience = second
+    new = plugin._get_importance(strategy)
+    for name, entry in plugin.importance.items():
+        torch.testing.assert_close(entry.data, 0.25 * old[name] + 0.75 * new[name].data)
+
+
+def test_several_outputs_are_refused_before_the_model_is_trained() -> None:
+    strategy = naive(TwoOutputs(64, 10), MASPlugin(), criterion=of_the_first)
+    with pytest.raises(ModelError, match="one tensor, but this model returns tuple"):
+        strategy.train(EXPERIENCE)
+    assert strategy.clock.train_iterations == 0

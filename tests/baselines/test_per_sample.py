@@ -1,6 +1,7 @@
 """The fast averages of per-sample gradients against the definition, in float64."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +12,10 @@ from avalanche.models import (
     avalanche_forward,
 )
 from torch import Tensor, nn
-from torch.nn import functional
+from torch.nn import functional, utils
 
 from avalanche_dco.baselines.per_sample import mean_transformed_gradients
-from avalanche_dco.errors import GradientError, ModelError, SettingError
+from avalanche_dco.errors import GradientError, ModelError
 
 
 def one_by_one(
@@ -144,15 +145,33 @@ def warmed(model: nn.Module, size: int) -> nn.Module:
     return model.eval()
 
 
-def batches_of(size: int, tasks: int = 1) -> list[tuple[Tensor, Tensor, Tensor]]:
+def batches_of(
+    size: int, tasks: int = 1, sizes: tuple[int, ...] = (7, 4)
+) -> list[tuple[Tensor, Tensor, Tensor]]:
     return [
         (
             torch.randn(n, size, dtype=torch.float64),
             torch.randint(2, (n,)),
             torch.randint(tasks, (n,)),
         )
-        for n in (7, 4)
+        for n in sizes
     ]
+
+
+def equals_the_loop(
+    model: nn.Module,
+    batches: list[tuple[Tensor, Tensor, Tensor]],
+    loss: Callable[[Any, Tensor], Tensor],
+    transform: Callable[[Tensor], Tensor],
+    rtol: float = 1e-9,
+    atol: float = 1e-12,
+) -> None:
+    fast = mean_transformed_gradients(model, batches, loss, transform)
+    slow = one_by_one(model, batches, loss, transform)
+    assert list(fast) == [name for name, _ in model.named_parameters()]
+    assert any(value.abs().max() > 1e-3 for value in slow.values())
+    for key in slow:
+        torch.testing.assert_close(fast[key], slow[key], rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -165,12 +184,7 @@ def test_it_equals_the_loop_over_samples(
 ) -> None:
     make, size = MODELS[name]
     model, batches = warmed(make().double(), size), batches_of(size)
-    fast = mean_transformed_gradients(model, batches, loss, transform)
-    slow = one_by_one(model, batches, loss, transform)
-    assert list(fast) == [name for name, _ in model.named_parameters()]
-    assert any(value.abs().max() > 1e-3 for value in slow.values())
-    for key in slow:
-        torch.testing.assert_close(fast[key], slow[key], rtol=1e-9, atol=1e-12)
+    equals_the_loop(model, batches, loss, transform)
 
 
 def test_heads_of_different_widths_and_a_batch_of_several_tasks() -> None:
@@ -179,11 +193,8 @@ def test_heads_of_different_widths_and_a_batch_of_several_tasks() -> None:
     model.eval()
     batches = [(x.float(), y, t) for x, y, t in batches_of(6, tasks=2)]
     loss = nn.CrossEntropyLoss()
-    fast = mean_transformed_gradients(model, batches, loss, torch.square)
-    slow = one_by_one(model, batches, loss, torch.square)
-    for key in slow:
-        assert slow[key].max() > 0
-        torch.testing.assert_close(fast[key], slow[key], rtol=1e-4, atol=1e-7)
+    equals_the_loop(model, batches, loss, torch.square, rtol=1e-4, atol=1e-7)
+    assert all(value.max() > 0 for value in one_by_one(model, batches, loss, torch.square).values())
 
 
 def test_nothing_of_the_model_changes() -> None:
@@ -205,32 +216,175 @@ def test_many_small_chunks_give_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
         torch.testing.assert_close(parts[key], whole[key])
 
 
-class BranchesOnValues(nn.Module):
+class LooksAtValues(nn.Module):
+    """``torch.func.vmap`` cannot follow a branch on values, even one that changes nothing."""
+
     def __init__(self) -> None:
         super().__init__()
         self.scale, self.head = nn.Parameter(torch.ones(6)), nn.Linear(6, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(x * self.scale if x.sum() > 0 else x - self.scale)
+        if not x.isfinite().all():
+            raise ValueError("infinite input")
+        return self.head(x * self.scale)
 
 
-def test_a_model_that_cannot_be_vectorised_is_named_with_what_to_do() -> None:
-    model = BranchesOnValues().double()
-    with pytest.raises(ModelError, match=r"'scale'.*requires_grad_\(False\)"):
-        mean_transformed_gradients(model, batches_of(6), nn.CrossEntropyLoss(), torch.square)
-    model.scale.requires_grad_(False)
-    fisher = mean_transformed_gradients(model, batches_of(6), nn.CrossEntropyLoss(), torch.square)
-    assert not fisher["scale"].any()
-    assert fisher["head.weight"].any()
+class Recurrent(nn.Module):
+    """Steps first, as torch's recurrent layers have it by default."""
+
+    def __init__(self, kind: type[nn.RNNBase]) -> None:
+        super().__init__()
+        self.recurrent, self.head = kind(2, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        steps, _ = self.recurrent(x.reshape(len(x), 3, 2).transpose(0, 1))
+        return self.head(steps[-1])
 
 
-def test_a_criterion_that_cannot_be_vectorised_is_named() -> None:
-    def branching(outputs: Tensor, targets: Tensor) -> Tensor:
-        return outputs.sum() if outputs.sum() > 0 else outputs.square().sum()
+class TwoOutputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.features, self.head = nn.Linear(6, 5), nn.Linear(5, 3)
 
-    model = nn.Linear(6, 3).double()
-    with pytest.raises(SettingError, match="criterion"):
-        mean_transformed_gradients(model, batches_of(6), branching, torch.square)
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        features = torch.tanh(self.features(x))
+        return self.head(features), features
+
+
+def of_both(outputs: tuple[Tensor, Tensor], targets: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs[0], targets) + outputs[1].square().mean()
+
+
+def branching(outputs: Tensor, targets: Tensor) -> Tensor:
+    return outputs.sum() if outputs.sum() > 0 else outputs.square().sum()
+
+
+WEIGHTED = nn.CrossEntropyLoss(torch.tensor([1.0, 2.0, 3.0]).double(), label_smoothing=0.1)
+
+
+@pytest.mark.parametrize(
+    ("make", "loss"),
+    [
+        (LooksAtValues, nn.CrossEntropyLoss()),
+        (lambda: Recurrent(nn.LSTM), nn.CrossEntropyLoss()),
+        (lambda: Recurrent(nn.GRU), nn.CrossEntropyLoss()),
+        (lambda: nn.Linear(6, 3), branching),
+        (lambda: nn.Linear(6, 3), WEIGHTED),
+        (TwoOutputs, of_both),
+    ],
+    ids=["values", "LSTM", "GRU", "branching loss", "weighted and smoothed", "two outputs"],
+)
+@pytest.mark.parametrize("transform", [torch.square, torch.abs])
+@pytest.mark.filterwarnings("ignore:.*cannot be vectorised")
+def test_what_cannot_be_vectorised_is_done_one_by_one(
+    make: Callable[[], nn.Module],
+    loss: Callable[[Any, Tensor], Tensor],
+    transform: Callable[[Tensor], Tensor],
+) -> None:
+    equals_the_loop(make().double().eval(), batches_of(6), loss, transform)
+
+
+def test_the_slow_way_is_told_with_its_reason() -> None:
+    with pytest.warns(UserWarning, match="the model cannot be vectorised.*control flow.*exact"):
+        mean_transformed_gradients(
+            LooksAtValues().double(), batches_of(6), nn.CrossEntropyLoss(), torch.square
+        )
+
+
+class StepsFirst(nn.Module):
+    """A Transformer with torch's default of ``batch_first=False``: six steps of four inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.TransformerEncoderLayer(4, 2, 8)
+        self.mixed, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        steps = self.encoder(x.reshape(len(x), 6, 4).transpose(0, 1))
+        return self.head(torch.tanh(self.mixed(steps)).mean(0))
+
+
+@pytest.mark.parametrize("sizes", [(6, 6), (1, 6), (6, 1, 5)])
+@pytest.mark.parametrize("transform", [torch.square, torch.abs])
+def test_as_many_samples_as_steps(
+    sizes: tuple[int, ...], transform: Callable[[Tensor], Tensor]
+) -> None:
+    model, batches = StepsFirst().double().eval(), batches_of(24, sizes=sizes)
+    equals_the_loop(model, batches, nn.CrossEntropyLoss(), transform)
+
+
+def test_a_first_batch_without_gradients_proves_nothing() -> None:
+    model, batches = StepsFirst().double().eval(), batches_of(24, sizes=(6, 6))
+    weights = [torch.zeros(6).double(), torch.ones(6).double()]
+    weighted = [(x, w, t) for (x, _, t), w in zip(batches, weights, strict=True)]
+
+    def loss(outputs: Tensor, weight: Tensor) -> Tensor:
+        return (outputs.square().sum(1) * weight).sum()
+
+    equals_the_loop(model, weighted, loss, torch.square)
+
+
+class AllHeads(MultiTaskModule):
+    """All heads are called whatever the task."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(nn.Linear(6, 3) for _ in range(3))
+        self.max_class_label = 3
+
+    def forward_single_task(self, x: Tensor, task_label: int) -> Tensor:
+        return [head(input=x) for head in self.heads][task_label]
+
+
+@pytest.mark.parametrize("sizes", [(4, 4), (7, 4)])
+def test_heads_that_a_batch_does_not_use(sizes: tuple[int, ...]) -> None:
+    model = AllHeads()  # float32: see above
+    batches = [
+        (x.float(), y, torch.full_like(t, task))
+        for task, (x, y, t) in enumerate(batches_of(6, sizes=sizes))
+    ]
+    equals_the_loop(model, batches, nn.CrossEntropyLoss(), torch.square, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("norm", [utils.weight_norm, utils.parametrizations.weight_norm])
+def test_weight_norm(norm: Any) -> None:
+    model = nn.Sequential(norm(nn.Linear(6, 5)), nn.Tanh(), norm(nn.Linear(5, 3))).double()
+    equals_the_loop(model, batches_of(6), nn.CrossEntropyLoss(), torch.square)
+    before = [dict(vars(module)) for module in model.modules()]
+    mean_transformed_gradients(model, batches_of(6), nn.CrossEntropyLoss(), torch.square)
+    for module, attributes in zip(model.modules(), before, strict=True):
+        assert all(vars(module)[name] is value for name, value in attributes.items())
+
+
+class Coarse(nn.Module):
+    """float32 outputs of weights in another precision, or of autocast."""
+
+    def __init__(self, dtype: torch.dtype, autocast: bool) -> None:
+        super().__init__()
+        layers = [nn.Linear(6, 50), nn.LayerNorm(50), nn.ReLU(), nn.Linear(50, 50), nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(50, 3))
+        self.dtype, self.autocast = dtype, autocast
+        if not autocast:
+            self.layers.to(dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", self.dtype, enabled=self.autocast):
+            return self.layers(x.float() if self.autocast else x.to(self.dtype)).float()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_rounding_is_not_taken_for_mixing(dtype: torch.dtype, autocast: bool) -> None:
+    torch.manual_seed(0)
+    model = Coarse(dtype, autocast)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)
+    batches, loss = batches_of(6, sizes=(40, 40)), nn.CrossEntropyLoss()
+    fast = mean_transformed_gradients(model, batches, loss, torch.abs)
+    slow = one_by_one(model, batches, loss, torch.abs)
+    for name, value in slow.items():
+        assert (fast[name] - value).norm() < 0.05 * value.norm()
 
 
 class Centred(nn.Module):
@@ -244,10 +398,25 @@ class Centred(nn.Module):
         return self.head((x - x.mean(0)) * self.scale)
 
 
+class Scaled(nn.Module):
+    """Divides by the batch's largest input; all parameters have a closed form."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x / x.abs().max())
+
+
 @pytest.mark.parametrize(
     "model",
-    [Centred(), nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))],
-    ids=["centred", "batch statistics"],
+    [
+        Scaled(),
+        Centred(),
+        nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)),
+    ],
+    ids=["scaled", "centred", "batch statistics"],
 )
 def test_a_model_that_mixes_samples_is_refused(model: nn.Module) -> None:
     with pytest.raises(ModelError):

@@ -100,3 +100,41 @@ def test_new_heads_are_taken_up() -> None:
     si = SynapticIntelligencePlugin(1.0)
     trained(MultiHeadMLP, si, list(split_digits().train_stream)[:3])
     assert "classifier.classifiers.2.classifier.weight" in si.ewc_data[1]
+
+
+class Converting(nn.Module):
+    """Takes float32 inputs, whatever the precision of the model."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(x.to(next(self.model.parameters()).dtype)).float()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_other_precisions(dtype: torch.dtype) -> None:
+    def run(dtype: torch.dtype) -> SynapticIntelligencePlugin:
+        si = SynapticIntelligencePlugin(1.0, eps=0.1, max_importance=None)
+        trained(lambda: Converting(mlp().to(dtype)), si, EXPERIENCES)
+        return si
+
+    found, single = run(dtype), run(torch.float32)
+    for table, expected in zip(found.ewc_data, single.ewc_data, strict=True):
+        for name, entry in table.items():
+            assert entry.data.dtype == torch.promote_types(dtype, torch.float32)
+            distance = (entry.data - expected[name].data).norm() / expected[name].data.norm()
+            assert distance < 30 * torch.finfo(dtype).eps + 1e-5
+
+
+def test_growing_weights_keep_their_precision() -> None:
+    si = SynapticIntelligencePlugin(1.0)
+    model = nn.Sequential(nn.Linear(3, 2).double())
+    si._make_room(model)
+    weights = si.ewc_data[0]["0.weight"]
+    weights.data = torch.rand(6).double()
+    model[0] = nn.Linear(3, 4).double()
+    si._make_room(model)
+    grown = si.ewc_data[0]["0.weight"].data
+    assert torch.equal(grown, torch.cat([weights.data, torch.zeros(6).double()]))

@@ -26,6 +26,7 @@ def test_paper_is_the_table(benchmark, training, dco, comp):
     for method, k, clip in (("dco", 1000, dco[2]), ("dco-comp", *comp)):
         settings = get_method(method).resolved(preset.methods[method])
         assert settings["k"] == k
+        assert settings["penalty_step"] == "gradient"  # the plugins' default is another
         assert settings["max_penalty_grad_norm"] == clip
         assert (settings["dco_lambda"], settings["theta"]) == dco[:2]
         assert settings["gamma_1"] == dco[3]

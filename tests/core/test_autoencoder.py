@@ -11,7 +11,7 @@ from avalanche_dco.core.autoencoder import (
     fit_directions,
     has_stopped_improving,
 )
-from avalanche_dco.core.directions import Directions
+from avalanche_dco.core.directions import Directions, Factors
 from avalanche_dco.errors import GradientError
 from tests.support.problems import directions, explicit_matrix, flat, seeds, shapes, weights
 
@@ -31,6 +31,16 @@ def copy(of):
     return Directions(
         of.k, {n: type(f)(f.U.clone(), f.V.clone(), f.shape) for n, f in of.factors.items()}
     )
+
+
+def taking(m, gradients):
+    """Samples the next m of some gradients for every update."""
+
+    def sample(observe):
+        for gradient in itertools.islice(gradients, m):
+            observe(gradient)
+
+    return sample
 
 
 @given(shapes, st.integers(1, 5), st.integers(1, 5), seeds)
@@ -79,9 +89,9 @@ def test_several_updates_equal_adam_on_the_explicit_loss():
         torch.testing.assert_close(fast.factors[name].U, f.U.detach(), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e-6, 1e6, 1e15, 1e30])
+@pytest.mark.parametrize("scale", [1e-18, 1e-12, 1e-6, 1e6, 1e15, 1e30])
 def test_the_scale_of_the_gradients_does_not_matter_even_in_single_precision(scale):
-    """A task learned to perfection has gradients whose squares are beyond single precision."""
+    """The squares of small entries and the sums of large squares are beyond single precision."""
     shape = {"w": (3, 4), "b": (3,)}
     factors, errors = [], []
     for factor in (1.0, scale):
@@ -97,17 +107,89 @@ def test_the_scale_of_the_gradients_does_not_matter_even_in_single_precision(sca
     torch.testing.assert_close(*factors)
 
 
+SIZES = [
+    (1e-25, 1.0, 1e-3),
+    (1e-18, 1e2, 1e-4),
+    (1.0, 1e20, 1e37),
+    (1e-18, 1e-3, 1e37),
+    (1e37, 1e-18, 1.0),
+    (0.0, 0.0, 1e-18),
+    (0.0, 1e-17, 1e-25),
+]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_any_finite_gradients_are_learned_from_in_single_precision(sizes):
+    """Whatever their sizes are, and in whatever order they come."""
+    shape, rho = {"w": (3, 4), "b": (3,)}, 7.0
+    like = {name: torch.zeros(size) for name, size in shape.items()}
+    fast = Directions.random(like, 4)
+    gradients = [
+        {name: (t * size).float() for name, t in weights(shape, seed).items()}
+        for seed, size in enumerate(sizes)
+    ]
+    slow = Directions(
+        fast.k,
+        {
+            n: Factors(f.U.double().requires_grad_(), f.V.double().requires_grad_(), f.shape)
+            for n, f in fast.factors.items()
+        },
+    )
+    loss = explicit_loss(slow, [{n: t.double() for n, t in g.items()} for g in gradients])
+    (rho * loss).backward()
+
+    autoencoder = DirectionAutoencoder(fast, rho=rho)
+    for gradient in gradients:
+        autoencoder.observe(gradient)
+    sums = {}
+    autoencoder._optimizer.step = lambda: sums.update(
+        {n: (f.U.grad.clone(), f.V.grad.clone()) for n, f in fast.factors.items()}
+    )
+    assert autoencoder.update() == pytest.approx(loss.item(), rel=1e-5)
+    for name, f in slow.factors.items():
+        for found, expected in zip(sums[name], (f.U.grad, f.V.grad), strict=True):
+            torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-45, 1e-30, 1e-21])
+def test_vanishing_gradients_count_as_zero(size):
+    shape = {"w": (3, 4)}
+    d = Directions.random({"w": torch.zeros(3, 4)}, 2)
+    before = copy(d)
+    gradient = {"w": (weights(shape, 1)["w"] * size).float()}
+    fit = fit_directions(d, taking(2, itertools.repeat(gradient)), updates=3)
+    assert (fit.errors, fit.shares.tolist(), fit.vanished) == ([0.0] * 3, [0.0, 0.0], 1.0)
+    assert torch.equal(d.factors["w"].U, before.factors["w"].U)
+
+
+def test_vanishing_gradients_among_others_change_nothing_and_are_counted():
+    shape = {"w": (3, 4)}
+    start = Directions.random({"w": torch.zeros(3, 4)}, 2)
+    large = [{"w": weights(shape, seed)["w"].float()} for seed in range(4)]
+    small = [{"w": g["w"] * 1e-22} for g in large]
+
+    def fitted(gradients, per_update):
+        d = copy(start)
+        return d, fit_directions(d, taking(per_update, iter(gradients)), updates=2)
+
+    mixed = [small[0], large[0], large[1], small[1], large[2], large[3]]
+    (with_small, fit), (without, reference) = fitted(mixed, 3), fitted(large, 2)
+    assert fit.errors == reference.errors
+    assert torch.equal(with_small.factors["w"].U, without.factors["w"].U)
+    assert (fit.vanished, reference.vanished) == (pytest.approx(1 / 3), 0.0)
+
+
 def test_divergence_is_told():
     d = directions({"w": (3, 4)}, 2, 0)
     gradient = weights({"w": (3, 4)}, 1)
     with pytest.raises(GradientError, match=r"diverged.*autoencoder_lr"):
-        fit_directions(d, itertools.repeat(gradient), updates=50, gradients_per_update=1, lr=1e200)
+        fit_directions(d, taking(1, itertools.repeat(gradient)), updates=50, lr=1e200)
 
 
 def test_nothing_but_the_directions_is_kept():
     d = directions({"w": (3, 4)}, 2, 0)
     gradient = weights({"w": (3, 4)}, 1)
-    fit_directions(d, itertools.repeat(gradient), updates=1, gradients_per_update=1)
+    fit_directions(d, taking(1, itertools.repeat(gradient)), updates=1)
     assert all(t.grad is None for f in d.factors.values() for t in (f.U, f.V))
 
 
@@ -121,7 +203,7 @@ def test_fit_finds_the_subspace_the_gradients_lie_in():
             yield {name: a * basis[0][name] + b * basis[1][name] for name in shape}
 
     d = Directions.random(weights(shape, 9), 24)
-    errors = fit_directions(d, gradients(), updates=400, gradients_per_update=8, lr=0.02).errors
+    errors = fit_directions(d, taking(8, gradients()), updates=400, lr=0.02).errors
     assert len(errors) == 400
     assert errors[0] > 0.9
     assert errors[-1] < 0.02
@@ -132,7 +214,7 @@ def test_shares_are_those_of_the_gradients_along_each_direction(shape, seed):
     d = directions(shape, 3, seed)
     W = explicit_matrix(copy(d))
     gradients = [weights(shape, seed + j) for j in range(1, 5)]
-    fit = fit_directions(d, iter(gradients), updates=1, gradients_per_update=4)
+    fit = fit_directions(d, taking(4, iter(gradients)), updates=1)
     G = torch.stack([flat(g) for g in gradients], dim=1)
     expected = (W.T @ G).square().sum(1) / G.square().sum()
     torch.testing.assert_close(fit.shares, expected, rtol=1e-10, atol=1e-10)
@@ -164,7 +246,7 @@ def test_gradients_are_taken_one_at_a_time_and_not_kept():
             assert sum(ref() is not None for ref in alive) <= 2
             yield {"w": tensor}
 
-    fit_directions(directions(shape, 2, 0), gradients(), updates=3, gradients_per_update=16)
+    fit_directions(directions(shape, 2, 0), taking(16, gradients()), updates=3)
     assert len(alive) == 48
 
 
@@ -172,32 +254,34 @@ def test_zero_gradients_are_reconstructed_exactly_and_change_nothing():
     d = directions({"w": (3, 4)}, 2, 0)
     before = copy(d)
     zero = {"w": torch.zeros(3, 4, dtype=torch.float64)}
-    fit = fit_directions(d, itertools.repeat(zero), updates=3, gradients_per_update=2)
+    fit = fit_directions(d, taking(2, itertools.repeat(zero)), updates=3)
     assert fit.errors == [0.0, 0.0, 0.0]
     assert fit.shares.tolist() == [0.0, 0.0]
     assert torch.equal(d.factors["w"].U, before.factors["w"].U)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_broken_gradient_is_refused_by_name(bad):
+@pytest.mark.parametrize("first", [0, 1, 3])
+def test_broken_gradient_is_refused_by_name(bad, first):
     shape = {"fine": (3, 4), "broken": (2, 2)}
     d = directions(shape, 2, 0)
     before = copy(d)
-    gradient = weights(shape, 1)
-    gradient["broken"][0, 1] = bad
+    gradients = [weights(shape, j) for j in range(4)]
+    gradients[first]["broken"][0, 1] = bad
     with pytest.raises(GradientError, match="gradient of 'broken' is infinite or not a number"):
-        fit_directions(d, itertools.repeat(gradient), updates=1, gradients_per_update=2)
+        fit_directions(d, taking(4, iter(gradients)), updates=1)
     assert torch.equal(d.factors["fine"].U, before.factors["fine"].U)
 
 
 def test_stops_when_the_error_has_stopped_improving():
     shape = {"w": (3, 4)}
     gradient = weights(shape, 1)
-    run = {"updates": 500, "gradients_per_update": 1, "lr": 0.05}
+    run = {"updates": 500, "lr": 0.05}
+    sample = taking(1, itertools.repeat(gradient))
     with_tolerance = fit_directions(
-        directions(shape, 2, 0), itertools.repeat(gradient), tolerance=0.05, window=10, **run
+        directions(shape, 2, 0), sample, tolerance=0.05, window=10, **run
     ).errors
-    without = fit_directions(directions(shape, 2, 0), itertools.repeat(gradient), **run).errors
+    without = fit_directions(directions(shape, 2, 0), sample, **run).errors
     assert 20 <= len(with_tolerance) < 500
     assert with_tolerance == without[: len(with_tolerance)]
     assert len(without) == 500
@@ -214,9 +298,8 @@ def test_every_update_is_reported():
     seen = []
     errors = fit_directions(
         directions({"w": (3, 4)}, 2, 0),
-        itertools.repeat(weights({"w": (3, 4)}, 1)),
+        taking(2, itertools.repeat(weights({"w": (3, 4)}, 1))),
         updates=4,
-        gradients_per_update=2,
         on_update=seen.append,
     ).errors
     assert seen == errors

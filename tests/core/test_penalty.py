@@ -126,3 +126,23 @@ def test_grown_penalty_keeps_its_value():
     for name in shape:
         new[name][:2] = old[name]
     torch.testing.assert_close(penalty.following(new)(new, 3.0), penalty(old, 3.0), **EXACT)
+
+
+@pytest.mark.parametrize("strength", [1e6, 1e20, 1e30, 1e45, 1e300])
+def test_clipping_holds_for_strengths_whose_gradient_overflows_single_precision(strength):
+    d = directions({"a": (3, 2)}, 2, 0)
+    for f in d.factors.values():
+        f.U, f.V = f.U.float(), f.V.float()
+    x = {"a": torch.ones(3, 2, requires_grad=True)}
+    Penalty(d, torch.zeros(2))(x, strength, max_grad_norm=20.0).backward()
+    assert x["a"].grad.norm().item() == pytest.approx(20.0)
+
+
+@given(shapes, seeds)
+def test_sharpness_is_the_largest_eigenvalue(shape, seed):
+    _, penalty = two_tasks(shape, seed)
+    sizes = {name: 0.1 * (1 + j) for j, name in enumerate(shape)}
+    W = explicit_matrix(penalty.directions)
+    D = flat({name: torch.full(size, sizes[name]).double() for name, size in shape.items()})
+    largest = torch.linalg.eigvalsh(W.T @ (D[:, None] * W))[-1]
+    assert 0.8 * largest <= penalty.sharpness(sizes) <= 1.0001 * largest

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from avalanche_dco.errors import GradientError, ModelError, SettingError
@@ -166,6 +166,72 @@ def test_preserved_puts_back_buffers_and_gradients_after_an_exception() -> None:
     with pytest.raises(KeyError):
         disturb()
     unchanged(model, before)
+
+
+class RebindsBuffers(nn.Module):
+    """Binds its buffers to new tensors, of other shapes too, instead of writing to them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+        self.register_buffer("mean", torch.ones(6))
+        self.register_buffer("seen", torch.zeros(0))
+        self.register_buffer("cache", None)
+        self.register_buffer("steps", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        self.seen = torch.cat([self.seen, x.detach().mean()[None]])
+        self.cache = x.detach()
+        self.register_buffer("late", x.detach())
+        self.steps += 1
+        return self.linear(x - self.mean)
+
+
+def bound_buffers(model: nn.Module) -> dict[str, tuple[int, list]]:
+    return {name: (id(buffer), buffer.tolist()) for name, buffer in model.named_buffers()}
+
+
+def test_preserved_puts_back_buffers_that_a_module_binds_anew() -> None:
+    model = RebindsBuffers()
+    before, alias = bound_buffers(model), model.mean
+    with preserved(model):
+        model(torch.randn(8, 6))
+        assert set(bound_buffers(model)) == {"mean", "seen", "cache", "steps", "late"}
+    assert bound_buffers(model) == before
+    assert model.mean is alias
+    assert model.cache is None
+
+
+def test_preserved_puts_back_parameters_that_were_bound_anew() -> None:
+    model = nn.Linear(2, 2)
+    weight, values = model.weight, model.weight.tolist()
+    with preserved(model):
+        model.weight = nn.Parameter(torch.zeros(2, 2))
+        with torch.no_grad():
+            weight.zero_()
+    assert model.weight is weight
+    assert weight.tolist() == values
+
+
+def test_preserved_takes_constant_buffers_that_cannot_be_written_to() -> None:
+    model = nn.Linear(2, 2)
+    model.register_buffer("ones", torch.ones(1).expand(3))
+    model.register_buffer("graph", torch.eye(2).to_sparse())
+    with preserved(model):
+        model.graph.mul_(2)
+    assert model.ones.tolist() == [1, 1, 1]
+    assert model.graph.to_dense().tolist() == [[1, 0], [0, 1]]
+
+
+def test_a_trajectory_leaves_buffers_that_are_bound_anew_where_they_were() -> None:
+    torch.manual_seed(0)
+    model = RebindsBuffers()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = bound_buffers(model)
+    batches = [(torch.randn(8, 6), torch.randint(3, (8,)))]
+    trajectory_spectrum(model, nn.CrossEntropyLoss(), optimizer, batches, steps=3)
+    assert bound_buffers(model) == before
 
 
 def test_empty_or_spent_data_is_refused() -> None:

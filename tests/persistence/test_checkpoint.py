@@ -18,7 +18,7 @@ from torch import nn
 
 from avalanche_dco import maybe_load_checkpoint, save_checkpoint
 from avalanche_dco.errors import CheckpointError
-from avalanche_dco.persistence import files
+from avalanche_dco.persistence import files, sealed
 from tests.support.checkpointed import (
     PLUGINS,
     fingerprint,
@@ -256,7 +256,7 @@ class TestRefusals:
             with pytest.raises(CheckpointError, match="cannot be read: Permission denied"):
                 maybe_load_checkpoint(strategy, path)
             with pytest.raises(CheckpointError, match=r"cannot be written: Perm.* is untouched"):
-                files.write_sealed(path, {}, lambda file: None)
+                sealed.write_sealed(path, {}, lambda file: None)
         finally:
             os.seteuid(user)
             path.parent.chmod(0o755)
@@ -281,8 +281,8 @@ class TestRefusals:
             maybe_load_checkpoint(make_strategy("ewc"), saved)
 
     def test_another_format(self, saved, monkeypatch):
-        monkeypatch.setattr(files, "FORMAT", 2)
-        with pytest.raises(CheckpointError, match=r"has the file format '1'.* reads 2"):
+        monkeypatch.setattr(sealed, "FORMAT", 3)
+        with pytest.raises(CheckpointError, match=r"has the file format '2'.* reads 3"):
             maybe_load_checkpoint(make_strategy("ewc"), saved)
 
     def test_an_empty_file_and_a_folder(self, saved, tmp_path):
@@ -306,11 +306,11 @@ class TestWriting:
 
         def write(file):
             file.write(b"one")
-            files.write_sealed(path, {}, lambda file: file.write(b"two"))
+            sealed.write_sealed(path, {}, lambda file: file.write(b"two"))
 
         with pytest.raises(CheckpointError, match="another process seems to save to the same"):
-            files.write_sealed(path, {}, write)
-        assert files.read_sealed(path)[1] == b"two"
+            sealed.write_sealed(path, {}, write)
+        assert sealed.read_sealed(path)[1] == b"two"
 
     def test_a_path_below_a_file(self, digits, tmp_path):
         (tmp_path / "file").write_text("")

@@ -8,8 +8,7 @@ from avalanche_dco import DCOCompPlugin, DCOPlugin
 from avalanche_dco.core.compression import compress
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.core.span import DirectionSpan
-from avalanche_dco.errors import SettingError, StateError
-from avalanche_dco.plugins.support.plain import checksum
+from avalanche_dco.errors import SettingError
 from tests.support.learning import (
     QUICK,
     blobs,
@@ -236,17 +235,6 @@ def test_a_penalty_unpickled_from_an_older_checkpoint_is_coupled():
         {name: value for name, value in vars(new).items() if name != "couple_layers"}
     )
     assert older(x, 1.0) == new(x, 1.0)
-
-
-@pytest.mark.parametrize("plugin", [DCOPlugin, DCOCompPlugin])
-def test_states_older_than_the_setting_count_as_coupled(plugin):
-    kept = train(small_mlp(), blobs(1), [plugin(**QUICK)]).plugins[0].state_dict()
-    content = {name: value for name, value in kept.items() if name != "checksum"}
-    del content["settings"]["couple_layers"]
-    older = content | {"checksum": checksum(content)}
-    plugin(**QUICK).load_state_dict(older)
-    with pytest.raises(StateError, match="made with couple_layers=True"):
-        plugin(**QUICK, couple_layers=False).load_state_dict(older)
 
 
 def test_forgets_less_than_naive():

@@ -12,8 +12,8 @@ from torch import nn
 
 from avalanche_dco import DCOComp, DCOCompPlugin
 from avalanche_dco.errors import SettingError
-from avalanche_dco.plugins import base
 from avalanche_dco.plugins import dco_comp as compression_of_plugin
+from avalanche_dco.plugins.support import direction_learning
 from tests.support.learning import (
     QUICK,
     blobs,
@@ -75,7 +75,7 @@ def test_compression_by_gradients_or_by_directions():
 def test_directions_that_gradients_do_not_lie_along_do_not_count(monkeypatch):
     """The shares that step 3 measured reach the compression."""
     seen, fits = [], []
-    learn, fit = compression_of_plugin.compress, base.fit_directions
+    learn, fit = compression_of_plugin.compress, direction_learning.fit_directions
 
     def spy_fit(*args, **kwargs):
         fits.append(fit(*args, **kwargs))
@@ -85,7 +85,7 @@ def test_directions_that_gradients_do_not_lie_along_do_not_count(monkeypatch):
         seen.append(kwargs["shares"])
         return learn(*args, **kwargs)
 
-    monkeypatch.setattr(base, "fit_directions", spy_fit)
+    monkeypatch.setattr(direction_learning, "fit_directions", spy_fit)
     monkeypatch.setattr(compression_of_plugin, "compress", spy_compress)
     trained([DCOCompPlugin(**COMP)])
     assert all(torch.equal(shares, f.shares) for shares, f in zip(seen, fits, strict=True))

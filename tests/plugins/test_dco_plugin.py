@@ -1,6 +1,7 @@
 """What DCO does: Algorithm 1, step by step, and that it protects."""
 
 import itertools
+import re
 import warnings
 
 import pytest
@@ -14,9 +15,10 @@ from torch import nn
 
 from avalanche_dco import DCO, DCOPlugin
 from avalanche_dco.core.cone import push
-from avalanche_dco.core.penalty import Penalty
+from avalanche_dco.core.implicit_step import ImplicitStep
 from avalanche_dco.errors import GradientError, ModelError, SettingError
-from avalanche_dco.plugins import base
+from avalanche_dco.plugins.support import direction_learning, training_batches
+from avalanche_dco.plugins.support.gradient_samplers import LogitSampler, TrajectorySampler
 from tests.support.learning import (
     QUICK,
     blobs,
@@ -128,7 +130,9 @@ class TestEffect:
             "autoencoder_updates": 13,
             "autoencoder_tolerance": 0.14,
             "trajectory_lr": 0.15,
+            "penalty_step": "gradient",
             "max_penalty_grad_norm": 16.0,
+            "move_unused": True,
             "couple_layers": False,
             "gradient_source": "logits",
             "parameter_filter": lambda name, parameter: True,
@@ -145,23 +149,27 @@ class TestEffect:
 
     def test_every_setting_of_the_core_is_handed_on(self, monkeypatch):
         fitted, penalised, sampled = [], [], []
-        fit, call, stream_of = base.fit_directions, Penalty.__call__, base.BatchStream
+        fit, call, stream_of = (
+            direction_learning.fit_directions,
+            ImplicitStep.__call__,
+            training_batches.BatchStream,
+        )
 
-        def spy_fit(directions, gradients, **settings):
-            fitted.append(settings | {"k": directions.k})
-            return fit(directions, gradients, **settings)
+        def spy_fit(directions, sample, **settings):
+            fitted.append(settings | {"k": directions.k, "m": sample.__self__._m})
+            return fit(directions, sample, **settings)
 
-        def spy_call(self, x, strength, max_grad_norm):
-            penalised.append((strength, max_grad_norm))
-            return call(self, x, strength, max_grad_norm)
+        def spy_call(self, x, max_grad_norm):
+            penalised.append((self.strength, max_grad_norm))
+            return call(self, x, max_grad_norm)
 
         def spy_stream(dataset, batch_size, num_workers):
             sampled.append((batch_size, num_workers))
             return stream_of(dataset, batch_size, 0)
 
-        monkeypatch.setattr(base, "fit_directions", spy_fit)
-        monkeypatch.setattr(Penalty, "__call__", spy_call)
-        monkeypatch.setattr(base, "BatchStream", spy_stream)
+        monkeypatch.setattr(direction_learning, "fit_directions", spy_fit)
+        monkeypatch.setattr(ImplicitStep, "__call__", spy_call)
+        monkeypatch.setattr(training_batches, "BatchStream", spy_stream)
         plugin = DCOPlugin(
             **QUICK,
             autoencoder_lr=0.03,
@@ -174,7 +182,7 @@ class TestEffect:
         for experience in blobs().train_stream:
             strategy.train(experience, num_workers=0)
         plugin.after_training_exp(strategy_after(strategy, blobs(1)), num_workers=3)
-        assert {(s["k"], s["updates"], s["gradients_per_update"]) for s in fitted} == {(8, 5, 4)}
+        assert {(s["k"], s["updates"], s["m"]) for s in fitted} == {(8, 5, 4)}
         assert {(s["lr"], s["rho"], s["tolerance"]) for s in fitted} == {(0.03, 7.0, 0.9)}
         assert set(penalised) == {(3.0, 0.5)}
         assert sampled == [(16, 0), (16, 0), (16, 3)]
@@ -190,6 +198,7 @@ def strategy_after(strategy, benchmark):
     """The strategy as it is when an experience has just been trained."""
     strategy.experience = benchmark.train_stream[0]
     strategy.adapted_dataset = strategy.experience.dataset
+    strategy.make_train_dataloader()
     return strategy
 
 
@@ -231,8 +240,8 @@ class Spy(DCOPlugin):
         self.path, self.length = [], length
         step = strategy.optimizer.step
 
-        def recorded():
-            step()
+        def recorded(closure):
+            step(closure)
             self.path.append(weights_of(strategy.model))
 
         strategy.optimizer.step = recorded
@@ -289,7 +298,6 @@ class TestStepsTwoAndThree:
         torch.manual_seed(0)
         model = small_mlp().double()
         x, y = torch.randn(8, 6, dtype=torch.float64), torch.arange(8) % 3
-        plugin = DCOPlugin(gradients_per_update=5, tau=2, trajectory_lr=0.1, gamma_2=0.3)
         strategy = naive(model)
         strategy.experience = stream([x], [y]).train_stream[0]
         parameters = dict(model.named_parameters())
@@ -301,11 +309,16 @@ class TestStepsTwoAndThree:
             return torch.autograd.grad(nn.functional.cross_entropy(out, y), by_hand)
 
         batches = itertools.repeat([x, y, torch.zeros(8, dtype=torch.long)])
-        sampled = plugin._trajectory(strategy, batches, parameters, x_star)
+        sampler = TrajectorySampler(
+            strategy, batches, parameters, 5, x_star=x_star, tau=2, lr=0.1, gamma_2=0.3
+        )
         for _ in range(2):
-            for j in range(1, 6):
-                got, expected = next(sampled), gradients_by_hand()
-                for a, b in zip(got, expected, strict=True):
+            sampled = []
+            sampler.sample(sampled.append)
+            assert len(sampled) == 5
+            for j, got in enumerate(sampled, 1):
+                expected = gradients_by_hand()
+                for a, b in zip(got.values(), expected, strict=True):
                     torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
                 if j % 2 == 1:
                     held = expected
@@ -314,6 +327,8 @@ class TestStepsTwoAndThree:
                         p.data -= 0.1 * (a + b)
             for p, star in zip(by_hand, x_star.values(), strict=True):
                 p.data -= 0.3 * (p.data - star)  # the fifth gradient has no partner: dropped
+            for p, moved in zip(by_hand, parameters.values(), strict=True):
+                torch.testing.assert_close(p, moved, rtol=1e-10, atol=1e-10)
 
     def test_logit_gradients_sample_the_gauss_newton_matrix(self):
         torch.manual_seed(0)
@@ -321,14 +336,13 @@ class TestStepsTwoAndThree:
         x, y = torch.randn(3, 2, dtype=torch.float64), torch.zeros(3, dtype=torch.long)
         strategy = naive(model)
         strategy.experience = stream([x], [y]).train_stream[0]
-        plugin = DCOPlugin(gradient_source="logits")
         parameters = dict(model.named_parameters())
         x_star = {name: p.detach() + 1.0 for name, p in parameters.items()}
-        sampled = plugin._gradients(
-            strategy, itertools.repeat([x, y, y]), x_star, parameters, set()
-        )
         n = 4000
-        G = torch.stack([next(sampled)["weight"].reshape(-1) for _ in range(n)])
+        sampler = LogitSampler(strategy, itertools.repeat([x, y, y]), parameters, n, x_star=x_star)
+        sampled = []
+        sampler.sample(sampled.append)
+        G = torch.stack([gradient["weight"].reshape(-1) for gradient in sampled])
         J = torch.autograd.functional.jacobian(lambda w: x @ w.T, parameters["weight"].detach())
         J = J.reshape(6, 4)
         torch.testing.assert_close(G.T @ G / n, J.T @ J, rtol=0.15, atol=0.3)
@@ -493,6 +507,28 @@ class TestErrors:
             strategy.train(blobs(1).train_stream[0])
         assert torch.equal(weights_of(model).isnan(), at_end["weights"].isnan())
         assert torch.equal(weights_of(model).nan_to_num(), at_end["weights"].nan_to_num())
+
+    def test_a_trajectory_that_diverges_names_the_learning_rate_and_one_that_does_not(self):
+        """The criterion sums over samples, so that its gradients are large."""
+
+        def learn(**settings):
+            torch.manual_seed(0)
+            strategy = naive(
+                small_mlp(),
+                [DCOPlugin(**(QUICK | {"gradients_per_update": 16}), **settings)],
+                optimizer=lambda p: torch.optim.Adam(p, lr=1e-3),
+            )
+            strategy._criterion = lambda outputs, y: (
+                1e4 * (outputs.square() - y[:, None]).square().sum()
+            )
+            strategy.train(blobs(1).train_stream[0])
+            return strategy.plugins[0]
+
+        with pytest.raises(GradientError, match=r"with trajectory_lr=0\.001, .* Use traj") as told:
+            learn()
+        smaller = float(re.search(r"Use trajectory_lr=(\S+),", str(told.value))[1])
+        assert 0 < smaller < 1e-4
+        assert learn(trajectory_lr=smaller).memory_bytes > 0
 
     def test_interrupted_push_leaves_the_weights_of_training(self):
         model = small_mlp()

@@ -307,23 +307,27 @@ def test_the_cumulative_strategy_gives_the_directions_of_all_its_data():
 
 
 def test_replay_beside_it_and_only_the_tasks_own_data_give_its_directions():
-    seen = []
+    seen = {2: [], 3: []}
+
+    def watched(step, batches):
+        for batch in batches:
+            seen[step].append(batch[0].mean().item())
+            yield batch
 
     class Watching(DCOPlugin):
-        def _push_into_cone(self, strategy, stream, length):
-            def watched():
-                for batch in stream:
-                    seen.append(batch[0].mean().item())
-                    yield batch
+        def _push_into_cone(self, strategy, batches, length):
+            return super()._push_into_cone(strategy, watched(2, batches), length)
 
-            return super()._push_into_cone(strategy, watched(), length)
+        def _learn_directions(self, strategy, batches, x_star):
+            return super()._learn_directions(strategy, watched(3, batches), x_star)
 
     y = torch.arange(32) % 2
     benchmark = stream([torch.full((32, 6), -5.0), torch.full((32, 6), 5.0)], [y, y])
     plugins = [ReplayPlugin(mem_size=16), Watching(**QUICK)]
     strategy = train(small_mlp(classes=2), benchmark, plugins)
-    assert set(seen[:2]) == {-5.0}
-    assert set(seen[2:]) == {5.0}
+    assert seen[2] == [-5.0] * 2 + [0.0] * 2  # half of every batch is replayed
+    drawn = QUICK["gradients_per_update"] * QUICK["autoencoder_updates"]
+    assert seen[3] == [-5.0] * drawn + [5.0] * drawn
     assert len(strategy.plugins[0].storage_policy.buffer) == 16
 
 
@@ -396,9 +400,21 @@ def test_every_tensor_is_made_where_the_model_is(couple_layers):
             with torch.device("meta"):
                 super().before_backward(strategy, **kwargs)
 
-    for source in ("criterion", "logits"):
+        def after_backward(self, strategy, **kwargs):
+            with torch.device("meta"):
+                super().after_backward(strategy, **kwargs)
+
+        def after_update(self, strategy, **kwargs):
+            with torch.device("meta"):
+                super().after_update(strategy, **kwargs)
+
+    for source, step in (("criterion", "implicit"), ("logits", "gradient")):
         plugin = ElsewhereByDefault(
-            **QUICK, gamma_1=0.1, couple_layers=couple_layers, gradient_source=source
+            **QUICK,
+            gamma_1=0.1,
+            couple_layers=couple_layers,
+            gradient_source=source,
+            penalty_step=step,
         )
         train(small_mlp(), blobs(), [plugin])
         assert plugin.penalty.targets.device.type == "cpu"

@@ -9,6 +9,8 @@ from avalanche_dco import maybe_load_checkpoint, save_checkpoint
 from avalanche_dco.baselines import gpm
 from avalanche_dco.errors import CheckpointError
 from avalanche_dco.plugins import base, dco_comp
+from avalanche_dco.plugins.support import push
+from avalanche_dco.plugins.support.gradient_samplers import TrajectorySampler
 from tests.support.checkpointed import fingerprint, finish, make_strategy, short_digits
 from tests.support.learning import weights_of
 
@@ -35,8 +37,8 @@ def interrupt(after: int, function):
 
 PLACES = {
     "step 1": (torch.optim.Adam, "step", 3),
-    "step 2": (base, "criterion_gradients", 2),
-    "step 3": (base.DirectionConstrainedPlugin, "_gradients", 0),
+    "step 2": (push, "criterion_gradients", 2),
+    "step 3": (TrajectorySampler, "sample", 1),
     "step 4": (dco_comp, "compress", 0),
     "extension of the bases": (gpm, "extended_basis", 1),
 }
@@ -82,7 +84,7 @@ def test_the_weights_are_those_that_training_ended_with(place, digits, monkeypat
     strategy = make_strategy("dco")
     owner, name, after = PLACES[place]
     trained = []
-    snapshot = base._snapshot
+    snapshot = base.snapshot
 
     def noting(parameters):
         if not trained:
@@ -90,7 +92,7 @@ def test_the_weights_are_those_that_training_ended_with(place, digits, monkeypat
         return snapshot(parameters)
 
     strategy.plugins[0].gamma_1 = 0.0  # takes no snapshot of its own
-    monkeypatch.setattr(base, "_snapshot", noting)
+    monkeypatch.setattr(base, "snapshot", noting)
     monkeypatch.setattr(owner, name, interrupt(after, getattr(owner, name)))
     with pytest.raises(KeyboardInterrupt):
         strategy.train(digits.train_stream[0])

@@ -51,6 +51,7 @@ QUICK: dict[str, Any] = {
 
 PLUGINS: dict[str, Callable[[], SupervisedPlugin]] = {
     "dco": lambda: DCOPlugin(**QUICK, gamma_1=0.001),
+    "dco-gradient-step": lambda: DCOPlugin(**QUICK, penalty_step="gradient"),
     "dco-logits": lambda: DCOPlugin(**QUICK, gradient_source="logits"),
     "dco-layers-apart": lambda: DCOPlugin(**QUICK, couple_layers=False),
     "dco-comp-layers-apart": lambda: DCOCompPlugin(**QUICK, couple_layers=False),

@@ -60,8 +60,8 @@ def split_blobs(n_experiences: int = 2, per_task: int = 2) -> CLScenario:
     return stream(inputs, labels, list(range(n_experiences)))
 
 
-def small_mlp(inputs: int = 6, classes: int = 3) -> nn.Module:
-    return nn.Sequential(nn.Linear(inputs, 8), nn.ReLU(), nn.Linear(8, classes))
+def small_mlp(inputs: int = 6, classes: int = 3, hidden: int = 8) -> nn.Module:
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes))
 
 
 def naive(

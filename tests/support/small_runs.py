@@ -35,6 +35,18 @@ class GrowingMLP(nn.Module):
         return self.classifier(self.features(x))
 
 
+class TwoOutputs(nn.Linear):
+    """Returns its inputs, too."""
+
+    def forward(self, input: Tensor) -> Any:
+        return super().forward(input), input
+
+
+def of_the_first(outputs: Any, targets: Tensor) -> Tensor:
+    """The cross-entropy of the first of several outputs."""
+    return nn.functional.cross_entropy(outputs[0], targets)
+
+
 def naive(model: nn.Module, *plugins: SupervisedPlugin, **arguments: Any) -> Naive:
     """Naive with plugins; SGD with momentum unless an optimizer is given."""
     settings: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -80,6 +81,26 @@ def refuse_broken(
             f"{when}, the weights of {', '.join(broken)} are infinite or not a number: a gradient "
             f"was. {_cause(strategy)}"
         )
+
+
+def warn_of_vanishing(strategy: SupervisedTemplate, share: float) -> None:
+    """Warn if directions are learned from some of an experience's gradients only, or from none.
+
+    :param share: the share of gradients that vanish; below a tenth there is no warning.
+    """
+    if share < 0.1:
+        return
+    which, consequence = (
+        ("the", "there are no directions to remember and this experience will not be protected")
+        if share == 1
+        else (f"{share:.1%} of the", "this experience is protected by what the others say alone")
+    )
+    warnings.warn(
+        f"Experience {experience_number(strategy)}: {which} gradients are zero, or so small that "
+        f"their squares are, so {consequence}. If training has converged until the criterion's "
+        "gradients vanish, use gradient_source='logits'.",
+        stacklevel=2,
+    )
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.parameter import is_lazy
 
+from avalanche_dco.core.directions import Weights
 from avalanche_dco.errors import ModelError
 
 if TYPE_CHECKING:
@@ -24,6 +25,18 @@ def trainable(model: torch.nn.Module) -> dict[str, Parameter]:
     }
 
 
+def snapshot(parameters: dict[str, Parameter]) -> dict[str, Tensor]:
+    """A copy of the parameters' values."""
+    return {name: parameter.detach().clone() for name, parameter in parameters.items()}
+
+
+@torch.no_grad()
+def assign(parameters: dict[str, Parameter], values: Weights) -> None:
+    """Give the parameters these values."""
+    for name, parameter in parameters.items():
+        parameter.copy_(values[name])
+
+
 def _forward(strategy: SupervisedTemplate, batch: Any) -> Any:
     """The strategy's own forward pass, so that whatever a subclass makes of it holds here too."""
     strategy.mbatch = batch
@@ -35,10 +48,10 @@ def _forward(strategy: SupervisedTemplate, batch: Any) -> Any:
 def criterion_gradients(
     strategy: SupervisedTemplate, batch: Any, parameters: dict[str, Parameter]
 ) -> list[Tensor | None]:
-    """Gradient of the plain criterion, without the penalty."""
+    """Gradient of the plain criterion, without the penalty; ``strategy.loss`` is its value."""
     _forward(strategy, batch)
-    loss = strategy.criterion()
-    return list(torch.autograd.grad(loss, list(parameters.values()), allow_unused=True))
+    strategy.loss = strategy.criterion()
+    return list(torch.autograd.grad(strategy.loss, list(parameters.values()), allow_unused=True))
 
 
 def logit_gradients(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from avalanche_dco.plugins.support.model_state import modes_kept, random_state_kept
+from avalanche_dco.plugins.support.model_state import model_kept, random_state_kept
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
@@ -25,13 +25,15 @@ def isolated(strategy: SupervisedTemplate) -> Iterator[None]:
 
     Afterwards everything but the parameters' values is as before: buffers (such as BatchNorm's
     running statistics), gradients, train/eval modes, the optimizer's state and settings, the
-    strategy's mini-batch and loss, and the random generators. These take their course from one
-    number drawn from torch's generator: what follows does not depend on how much randomness was
-    used within, and yet two experiences do not see the same random numbers.
+    strategy's mini-batch and loss, and the random generators, its loader's own among them. The
+    global ones take their course from one number drawn from torch's generator: what follows does
+    not depend on how much randomness was used within, and yet two experiences do not see the same
+    random numbers.
     """
     with (
         _attributes_kept(strategy),
-        _model_kept(strategy.model),
+        _generators_kept(strategy.dataloader),
+        model_kept(strategy.model, weights=False),
         _fresh_optimizer_state(strategy.optimizer),
         _own_randomness(),
     ):
@@ -49,28 +51,19 @@ def _attributes_kept(strategy: SupervisedTemplate) -> Iterator[None]:
 
 
 @contextmanager
-def _model_kept(model: torch.nn.Module) -> Iterator[None]:
-    # By module and name: a module may bind a buffer to a new tensor instead of writing to it.
-    buffers = [
-        (module, name, buffer, buffer.detach().clone())
-        for module in model.modules()
-        for name, buffer in module._buffers.items()
-        if buffer is not None
-    ]
-    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
-    # Gradients are replaced within, never written to: the old tensors may be kept by reference.
-    for parameter, _ in gradients:
-        parameter.grad = None
+def _generators_kept(loader: Any) -> Iterator[None]:
+    """Rewind random generators that a loader has for itself."""
+    places = (
+        getattr(loader, "generator", None),
+        getattr(getattr(loader, "sampler", None), "generator", None),
+        getattr(loader, "loader_kwargs", {}).get("generator"),
+    )
+    states = [(place, place.get_state()) for place in places if place is not None]
     try:
-        with modes_kept(model):
-            yield
+        yield
     finally:
-        with torch.no_grad():
-            for module, name, buffer, value in buffers:
-                module._buffers[name] = buffer
-                buffer.copy_(value)
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
+        for generator, state in states:
+            generator.set_state(state)
 
 
 @contextmanager

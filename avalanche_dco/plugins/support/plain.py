@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from avalanche_dco.persistence.files import checksum as checksum_of
 
 Plain = dict[str, Any]
 """Dictionaries, lists, tensors, numbers, strings and None, nested at will."""
@@ -42,22 +43,20 @@ def moved(value: Any, device: torch.device) -> Any:
 
 def checksum(state: Plain) -> str:
     """A hash of everything in it, and of nothing else: the same on every device."""
-    sha = hashlib.sha256()
-    _digest(sha, state)
-    return sha.hexdigest()
+    return checksum_of(_bytes_of(state))
 
 
-def _digest(sha: Any, value: Any) -> None:
-    """Add a value so that no two different ones add the same bytes."""
+def _bytes_of(value: Any) -> Iterator[bytes | memoryview]:
+    """A value as bytes, so that no two different ones have the same."""
     if isinstance(value, Tensor):
-        sha.update(f"tensor {value.dtype} {list(value.shape)} ".encode())
+        yield f"tensor {value.dtype} {list(value.shape)} ".encode()
         flat = value.detach().cpu().contiguous().reshape(-1)
-        sha.update(flat.view(torch.uint8).numpy().data)
+        yield flat.view(torch.uint8).numpy().data
     elif isinstance(value, dict | list):
         parts = list(value.items()) if isinstance(value, dict) else value
-        sha.update(f"{type(value).__name__} {len(parts)} ".encode())
+        yield f"{type(value).__name__} {len(parts)} ".encode()
         for part in parts:
-            _digest(sha, list(part) if isinstance(value, dict) else part)
+            yield from _bytes_of(list(part) if isinstance(value, dict) else part)
     else:
         text = repr(value)
-        sha.update(f"{type(value).__name__} {len(text)} {text} ".encode())
+        yield f"{type(value).__name__} {len(text)} {text} ".encode()

@@ -61,7 +61,7 @@ class BatchStream:
                 DataLoader(
                     self._dataset,
                     batch_sampler=_IndexBatches(self._size, self._batch_size),
-                    collate_fn=_collate_of(self._dataset),
+                    collate_fn=collate_of(self._dataset),
                     num_workers=self._num_workers,
                 )
             )
@@ -85,7 +85,7 @@ class _IndexBatches:
                 yield order[start : start + self._batch_size]
 
 
-def _collate_of(dataset: Dataset) -> Callable[[list[Any]], Any]:
+def collate_of(dataset: Dataset) -> Callable[[list[Any]], Any]:
     return getattr(dataset, "collate_fn", None) or default_collate
 
 
@@ -94,7 +94,7 @@ def as_tensors(dataset: Dataset) -> list[Tensor] | None:
 
     :param dataset: a map-style data set.
     """
-    collate, size = _collate_of(dataset), len(dataset)  # type: ignore[arg-type]
+    collate, size = collate_of(dataset), len(dataset)  # type: ignore[arg-type]
     rng_before = _rng_state()
     tensors: list[Tensor] = []
     for start in range(0, size, _CHUNK):
@@ -118,6 +118,15 @@ def as_tensors(dataset: Dataset) -> list[Tensor] | None:
         for stacked, alone in zip(tensors, collate([dataset[i]]), strict=True)
     )
     return tensors if same else None
+
+
+def stacked_sample(dataset: Any) -> list[Tensor]:
+    """The first sample as often as there are samples: tensors of the size of all, without copies.
+
+    :param dataset: one of Avalanche's; anything but a tensor in a sample is taken for a number.
+    """
+    parts = [torch.as_tensor(part) for part in dataset.eval()[0]]
+    return [part.clone().expand(len(dataset), *part.shape) for part in parts]
 
 
 def _rng_state() -> tuple[Any, ...]:

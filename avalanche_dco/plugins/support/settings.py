@@ -90,6 +90,17 @@ def check_direction_settings(settings: Mapping[str, Any]) -> None:
             f"{settings['gradients_per_update']}: the model moves after every tau gradients, and "
             "would not move at all."
         )
+    if settings["penalty_step"] not in ("implicit", "gradient"):
+        raise SettingError(
+            f"penalty_step={settings['penalty_step']!r} must be 'implicit' (the penalty's exact "
+            "implicit step after every update, stable with any learning rate) or 'gradient' (the "
+            "paper's: its gradient is added to the loss's)."
+        )
+    if not isinstance(settings["move_unused"], bool):
+        raise SettingError(
+            f"move_unused={settings['move_unused']!r} must be False (parameters that an experience "
+            "does not use stay as they are) or True (the penalty moves them too, as in the paper)."
+        )
     if not isinstance(settings["couple_layers"], bool):
         raise SettingError(
             f"couple_layers={settings['couple_layers']!r} must be True (the penalty is on codes "

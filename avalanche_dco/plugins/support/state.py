@@ -7,12 +7,15 @@ it belongs to, and carries a checksum of itself.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import warnings
 from typing import TYPE_CHECKING, Any
 
+from avalanche.training.plugins.clock import Clock
 from torch import nn
 
+from avalanche_dco.core.checked import entries, is_count, is_shape, require
 from avalanche_dco.errors import ModelError, StateError
+from avalanche_dco.plugins.support.kept import Kept
 from avalanche_dco.plugins.support.model_state import fits, grows_by_itself
 from avalanche_dco.plugins.support.plain import Plain, checksum, moved, plain, tensors_in
 
@@ -26,12 +29,15 @@ _KIND = "avalanche_dco plugin state"
 _ENTRIES = ("kind", "format", "plugin", "settings", "parameters", "clock", "memory", "checksum")
 
 
-class PluginState(ABC):
-    """Adds ``state_dict`` and ``load_state_dict`` to a plugin.
+class PluginState:
+    """Adds ``state_dict``, ``load_state_dict`` and ``memory_bytes`` to a plugin.
 
-    A class that uses it says what it remembers in :meth:`_memory` and :meth:`_set_memory`, and
-    calls :meth:`_finished` at the end of its ``after_training_exp``.
+    A class that uses it declares what it keeps in ``_KEEPS``, and calls :meth:`_finished` at the
+    end of its ``after_training_exp``.
     """
+
+    _KEEPS: tuple[Kept, ...] = ()
+    """What is kept between experiences."""
 
     _SETTINGS: tuple[str, ...] = ()
     """Attributes that a state tells its reader."""
@@ -50,15 +56,15 @@ class PluginState(ABC):
     _loaded = False
     _within = False
 
-    @abstractmethod
-    def _memory(self) -> Plain:
-        """What is kept between experiences."""
-
-    @abstractmethod
-    def _set_memory(self, memory: Plain) -> None:
-        """Take over what :meth:`_memory` gave."""
-
     # ------------------------------------------------------------------------- for the user
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes kept between experiences."""
+        held = [(kept.form, kept.get(self)) for kept in self._KEEPS]
+        tensors = [t for form, value in held if value is not None for t in form.tensors(value)]
+        # What several entries share counts once.
+        return sum({(t.data_ptr(), t.nbytes): t.nbytes for t in tensors}.values())
 
     def state_dict(self) -> Plain:
         """What the plugin has learned up to the last finished experience.
@@ -94,10 +100,10 @@ class PluginState(ABC):
             at once; otherwise that is done when training starts.
         """
         self._refuse_other(state)
-        if model is not None:
+        if model is not None and state["parameters"] is not None:
             _refuse_other_model(type(self).__name__, state["parameters"], model)
         if state["memory"] is not None:
-            self._set_memory(state["memory"])
+            self._set_memory(state["memory"], state["parameters"])
         elif self._clock is not None:
             raise StateError(
                 f"The state is that of a {type(self).__name__} that has learned nothing yet, and "
@@ -109,14 +115,16 @@ class PluginState(ABC):
     # ---------------------------------------------------------------------- for the plugins
 
     def before_training(self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any) -> None:
-        """Fit a state that was loaded to the strategy it was loaded for."""
+        """Fit a state that was loaded to its strategy; warn of one from another run."""
         if self._parameters is not None:
             if self._loaded:
                 _refuse_other_model(type(self).__name__, self._parameters, strategy.model)
                 self._set_clock(strategy)
                 self._loaded = False
-            elif self._FOR_ALL_PARAMETERS:
-                self._refuse_changed_model(self._parameters, strategy.model)
+            else:
+                self._warn_of_another_run(strategy)
+                if self._FOR_ALL_PARAMETERS:
+                    self._refuse_changed_model(self._parameters, strategy.model)
             self._follow_device(strategy.model)
         super().before_training(strategy, *args, **kwargs)  # type: ignore[misc]
 
@@ -139,6 +147,27 @@ class PluginState(ABC):
         self._clock = counted | {"train_exp_counter": counted["train_exp_counter"] + 1}
         self._within = False
 
+    def _memory(self) -> Plain:
+        """What is kept, as plain data."""
+        values = ((kept, kept.get(self)) for kept in self._written())
+        return {
+            kept.name: None if value is None else kept.form.plain(value) for kept, value in values
+        }
+
+    def _set_memory(self, memory: Any, parameters: dict[str, list[int]]) -> None:
+        """Take over what :meth:`_memory` gave; all of it is read before any of it is assigned."""
+        entries(memory, (kept.name for kept in self._written()), "the memory")
+        values = [kept.read(memory, parameters) for kept in self._written()]
+        for kept, value in zip(self._written(), values, strict=True):
+            kept.put(self, value)
+        self._restored()
+
+    def _written(self) -> list[Kept]:
+        return [kept for kept in self._KEEPS if not kept.derived]
+
+    def _restored(self) -> None:
+        """Make what follows from the memory that was taken over."""
+
     def _settings(self) -> Plain:
         return {name: plain(getattr(self, name)) for name in self._SETTINGS}
 
@@ -152,6 +181,18 @@ class PluginState(ABC):
                 f"The state of {type(self).__name__} knows {wanted} experiences, but this strategy "
                 f"has trained {clock.train_exp_counter}. Load it into a plugin of a strategy that "
                 "has not trained yet, or has trained the same experiences."
+            )
+
+    def _warn_of_another_run(self, strategy: SupervisedTemplate) -> None:
+        if strategy.clock.train_exp_counter == strategy.clock.train_iterations == 0:
+            mine = type(self).__name__
+            warnings.warn(
+                f"This {mine} has learned in another strategy already, and this strategy has not "
+                "trained yet: what it remembers of the other run will be mixed up with this one. "
+                "Make a new plugin for every run. To go on with the model of the other run, let "
+                "the plugin load its own state first, plugin.load_state_dict(plugin.state_dict()): "
+                "it then sets this strategy's clock.",
+                stacklevel=2,
             )
 
     def _refuse_changed_model(self, parameters: dict[str, list[int]], model: nn.Module) -> None:
@@ -169,7 +210,8 @@ class PluginState(ABC):
             return
         memory = self._memory()
         if any(tensor.device != some.device for tensor in tensors_in(memory)):
-            self._set_memory(moved(memory, some.device))
+            assert self._parameters is not None
+            self._set_memory(moved(memory, some.device), self._parameters)
 
     def _refuse_other(self, state: Any) -> None:
         mine = type(self).__name__
@@ -184,7 +226,11 @@ class PluginState(ABC):
                 f"reads {FORMAT}. Use the version that wrote it."
             )
         content = {name: value for name, value in state.items() if name != "checksum"}
-        if tuple(state) != _ENTRIES or checksum(content) != state["checksum"]:
+        try:
+            sound = tuple(state) == _ENTRIES and checksum(content) == state["checksum"]
+        except RuntimeError as error:  # of torch or Python: a sparse tensor, lists without end
+            raise StateError(f"The state holds what is no plain data: {error}") from error
+        if not sound:
             raise StateError(
                 "The state does not have the checksum that it was saved with: some of it has "
                 "changed. Use an unchanged copy."
@@ -195,14 +241,30 @@ class PluginState(ABC):
                 f"{state['plugin']}."
             )
         settings = self._settings()
+        made_with = dict(
+            zip(settings, entries(state["settings"], settings, "'settings'"), strict=True)
+        )
         for name in self._BINDING:
-            # A setting that is younger than the state had the value that the class has.
-            made_with = state["settings"].get(name, getattr(type(self), name, None))
-            if made_with != settings[name]:
+            if not _same(made_with[name], settings[name]):
                 raise StateError(
-                    f"The state was made with {name}={made_with!r}, and this {mine} has "
+                    f"The state was made with {name}={made_with[name]!r}, and this {mine} has "
                     f"{name}={settings[name]!r}. Make the plugin with the same setting."
                 )
+        parameters, clock = state["parameters"], state["clock"]
+        if parameters is clock is state["memory"] is None:
+            return  # nothing learned yet
+        require(
+            isinstance(parameters, dict)
+            and all(isinstance(name, str) and is_shape(parameters[name]) for name in parameters),
+            "'parameters' have to be shapes by name",
+        )
+        counters = entries(clock, vars(Clock()), "'clock'")
+        require(all(map(is_count, counters)), "'clock' has to be whole numbers of at least 0")
+        require(state["memory"] is not None, "it has experiences but no memory of them")
+
+
+def _same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and one == other
 
 
 def _refuse_other_model(plugin: str, parameters: dict[str, list[int]], model: nn.Module) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable
 
 import torch
+from tqdm import tqdm
 
 from avalanche_dco.errors import DCOError
 
@@ -69,6 +71,7 @@ def _live(function: Callable[[Report], None], writing: int) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # as Python has it: an OSError instead
     torch.set_num_threads(1)
+    tqdm.set_lock(threading.RLock())  # forked processes share tqdm's: one that is killed keeps it
     warnings.simplefilter("ignore")
 
     def report(event: str) -> None:

@@ -7,13 +7,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pandas as pd
 
 from avalanche_dco import maybe_load_checkpoint
-from avalanche_dco.errors import DCOError
+from avalanche_dco.errors import DCOError, StateError
 from avalanche_dco.logging import read_log
 from avalanche_dco.persistence import load_plugin_state, save_plugin_state
+from benchmarks.studies.faults.forgery import forgeries
 from benchmarks.studies.faults.interrupted_run import (
     EXPERIENCES,
     METHODS,
@@ -23,7 +25,7 @@ from benchmarks.studies.faults.interrupted_run import (
 )
 from benchmarks.studies.faults.tally import Injection, Tally
 
-_MORE = 4
+MORE = 4
 """These faults take no process, so there can be more of them."""
 
 Change = Callable[[bytes, Random], bytes]
@@ -103,15 +105,48 @@ def _damage(
         save_plugin_state(strategy.plugins[0], original)
     content = original.read_bytes()
     damaged = folder / "damaged"
-    for _ in range(_MORE * times):
+    for _ in range(MORE * times):
         damaged.write_bytes(change(content, chance))
-        tally.tried += 1
-        try:
-            trouble = check(damaged, reference, original)
-        except Exception as error:
-            trouble = f"ended in {type(error).__name__}: {error}"
-        tally.expect(not trouble, f"a damaged file {trouble}")
+        count(tally, "a damaged file", partial(check, damaged, reference, original))
     damaged.unlink()
+
+
+def _forged_state(
+    tally: Tally, reference: Reference, folder: Path, times: int, chance: Random
+) -> None:
+    """Load states with a wrong structure and a right checksum."""
+    strategy, _ = maybe_load_checkpoint(
+        make_strategy(reference.method), folder / "whole" / "run.ckpt"
+    )
+    forged = list(forgeries(strategy.plugins[0].state_dict()))
+    for what, state in chance.sample(forged, min(MORE * times, len(forged))):
+        plugin = METHODS[reference.method]()
+        empty = plugin.state_dict()["checksum"]
+
+        def load(plugin: Any = plugin, state: Any = state, empty: str = empty) -> str:
+            try:
+                plugin.load_state_dict(state, strategy.model)
+            except StateError:
+                same = plugin.state_dict()["checksum"] == empty
+                return "" if same else "was loaded in part"
+            return "was loaded in silence"
+
+        count(tally, f"a state with {what}", load)
+
+
+def count(tally: Tally, what: str, check: Callable[[], str]) -> None:
+    """Count a fault.
+
+    :param tally: where to.
+    :param what: what is faulty.
+    :param check: gives what is wrong about how the fault was met; nothing, if nothing is.
+    """
+    tally.tried += 1
+    try:
+        trouble = check()
+    except Exception as error:
+        trouble = f"ended in {type(error).__name__}: {error}"
+    tally.expect(not trouble, f"{what} {trouble}")
 
 
 DAMAGES: dict[str, Injection] = {
@@ -122,5 +157,5 @@ DAMAGES: dict[str, Injection] = {
         ("of a metrics log", "run.csv", _log),
     )
     for name, change in (("bytes changed", flipped), ("end cut off", truncated))
-}
+} | {"structure of a plugin's state forged": _forged_state}
 """By name."""

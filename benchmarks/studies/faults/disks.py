@@ -113,6 +113,22 @@ def _two_at_once(
         shutil.rmtree(place)
 
 
+def _moved(tally: Tally, reference: Reference, folder: Path, times: int, chance: Random) -> None:
+    """Move the folder of a run that was killed, and go on in the new place."""
+    for _ in range(times):
+        old, new = folder / "old", folder / "new"
+        finished = _finished(reference, _begun(reference, old, chance.randint(1, EXPERIENCES - 1)))
+        shutil.move(old, new)
+        status, events = Child(partial(_run, reference, new)).ended()
+        tally.tried += 1
+        tally.expect(status == 0, f"after the move, ended with {status}: {events}")
+        tally.examine(reference, new, finished + events.count("finished"))
+        tally.expect(not old.exists(), "the old folder was made again")
+        tally.expect(reference.logged_as_in(new), "the log differs from the uninterrupted run's")
+        for place in (old, new):
+            shutil.rmtree(place, ignore_errors=True)
+
+
 def _run(reference: Reference, folder: Path, report: Report) -> None:
     run(reference, folder, report)
 
@@ -152,5 +168,6 @@ DISK_FAULTS: dict[str, Injection] = {
     "small disk full": _full,
     "folder without the right to write": _read_only,
     "two processes in one folder": _two_at_once,
+    "folder moved": _moved,
 }
 """By name."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from avalanche_dco import (
 )
 from avalanche_dco.logging import PandasLogger, read_log
 from avalanche_dco.metrics import error_metrics
+from avalanche_dco.persistence.files import checksum
 from benchmarks.streams.tensors import tensor_benchmark, tensor_dataset
 from benchmarks.studies.faults.child import Report
 
@@ -108,15 +108,17 @@ def make_benchmark() -> Any:
 
 def fingerprint(strategy: Any) -> str:
     """A hash of all that decides how the run goes on."""
-    sha = hashlib.sha256()
+    return checksum(_parts(strategy))
+
+
+def _parts(strategy: Any) -> Iterator[bytes]:
     for tensor in strategy.model.state_dict().values():
-        sha.update(tensor.numpy().tobytes())
+        yield tensor.numpy().tobytes()
     for state in strategy.optimizer.state_dict()["state"].values():
-        sha.update(state["momentum_buffer"].numpy().tobytes())
-    sha.update(strategy.plugins[0].state_dict()["checksum"].encode())
-    sha.update(repr(sorted(vars(strategy.clock).items())).encode())
-    sha.update(torch.get_rng_state().numpy().tobytes())
-    return sha.hexdigest()
+        yield state["momentum_buffer"].numpy().tobytes()
+    yield strategy.plugins[0].state_dict()["checksum"].encode()
+    yield repr(sorted(vars(strategy.clock).items())).encode()
+    yield torch.get_rng_state().numpy().tobytes()
 
 
 @dataclass

@@ -1,9 +1,10 @@
 """Inject faults: kills, full disks, changed bytes, Ctrl-C; count what is lost and what is wrong.
 
-Every fault is real: processes are killed, disks are full, bytes are changed. A fault has *lost*
-something if an experience whose checkpoint had been saved cannot be restored, and something is
-*wrong* if what is restored differs from the uninterrupted run in a single bit, if damage goes
-unnoticed, or if a process ends with anything but an error that says what to do.
+Every fault is real: processes are killed, disks are full, folders moved, bytes changed, states
+forged. A fault has *lost* something if an experience whose checkpoint had been saved cannot be
+restored, and something is *wrong* if what is restored differs from the uninterrupted run in a
+single bit, if damage goes unnoticed, or if a process ends with anything but an error that says
+what to do.
 
 Writes benchmarks/results/reliability/faults.csv; the table in docs/reliability.md is made from it.
 """
@@ -25,6 +26,7 @@ from benchmarks.studies.faults.damage import DAMAGES
 from benchmarks.studies.faults.disks import DISK_FAULTS
 from benchmarks.studies.faults.interrupted_run import METHODS, Reference
 from benchmarks.studies.faults.kills import KILLS
+from benchmarks.studies.faults.records import RECORD_FAULTS
 from benchmarks.studies.faults.tally import Tally
 
 RESULTS = Path(__file__).resolve().parent.parent.parent / "results" / "reliability"
@@ -57,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 def inject(times: int, seed: int, methods: Sequence[str]) -> list[Tally]:
     """Inject every kind of fault.
 
-    :param times: how often, for each method; changed bytes four times as often.
+    :param times: how often, for each method; those in files four times as often.
     :param seed: of the moments and places.
     :param methods: the methods whose runs meet with them.
     """
@@ -67,7 +69,7 @@ def inject(times: int, seed: int, methods: Sequence[str]) -> list[Tally]:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             reference = Reference(method).make(folder / "whole")
-            for fault, injection in {**KILLS, **DISK_FAULTS, **DAMAGES}.items():
+            for fault, injection in {**KILLS, **DISK_FAULTS, **DAMAGES, **RECORD_FAULTS}.items():
                 tally = tallies.setdefault(fault, Tally(fault))
                 chance = random.Random(f"{seed} {method} {fault}")
                 injection(tally, reference, folder, times, chance)

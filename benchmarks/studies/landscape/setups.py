@@ -13,6 +13,7 @@ from torchvision.datasets import CIFAR10, MNIST  # type: ignore[import-untyped]
 from tqdm import tqdm
 
 from avalanche_dco.errors import SettingError
+from benchmarks.streams.arrays import read_npz
 
 BATCH_SIZE = 128
 
@@ -116,6 +117,11 @@ def _mnist(data_root: Path, npz: Path | None) -> Setup:
             "(root, download=True) puts them there. Give their place with --data-root DIR, or use "
             "--data digits, which needs no download."
         ) from error
+    except Exception as error:  # a changed byte can make torchvision fail in any way
+        raise SettingError(
+            f"MNIST under {data_root} cannot be read ({type(error).__name__}: {error}). Put "
+            "undamaged files there."
+        ) from error
     images, targets = _two_classes(data.data.unsqueeze(1), data.targets)
     inputs = _prepared(images, [0.1307], [0.3081]).flatten(1)
     return Setup("MNIST 0/1", inputs, targets, _mlp, lr=1e-3)
@@ -123,20 +129,8 @@ def _mnist(data_root: Path, npz: Path | None) -> Setup:
 
 def _cifar10_arrays(data_root: Path, npz: Path | None) -> tuple[np.ndarray, np.ndarray]:
     if npz is not None:
-        if not npz.is_file():
-            raise SettingError(
-                f"--npz {npz}: no such file. Expected an .npz with x_train (50000 x 3 x 32 x 32 or "
-                "50000 x 32 x 32 x 3, uint8) and y_train (50000, integers)."
-            )
-        with np.load(npz) as arrays:
-            missing = {"x_train", "y_train"} - set(arrays.files)
-            if missing:
-                raise SettingError(
-                    f"--npz {npz} lacks {sorted(missing)}; it has {arrays.files}. Save the images "
-                    "as x_train (uint8) and the labels as y_train."
-                )
-            images, labels = arrays["x_train"], arrays["y_train"].reshape(-1)
-        return (images if images.shape[1] == 3 else images.transpose(0, 3, 1, 2)), labels
+        images, labels = read_npz(npz, ("train",))
+        return images, labels
     try:
         data = CIFAR10(str(data_root), train=True, download=False)
     except RuntimeError as error:

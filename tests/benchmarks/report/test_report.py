@@ -90,7 +90,7 @@ def test_files(report):
         "report.html", "report.md", "results.csv",
     ]  # fmt: skip
     assert not (html.parent / "report-figures" / "stale.svg").exists()
-    assert not list(html.parent.rglob("*.partial"))
+    assert not list(html.parent.rglob("*.part"))
 
 
 def test_page_needs_nothing_from_outside(report, page):

@@ -2,11 +2,18 @@
 
 import pytest
 import torch
+from avalanche.training.plugins import EvaluationPlugin, GEMPlugin
+from avalanche.training.supervised import Naive
 from torch import nn
 
 from avalanche_dco.errors import SettingError
 from benchmarks.methods import METHODS
-from benchmarks.runs.cost import COUNTED_SETTINGS, count_gradients, gradient_evaluations
+from benchmarks.runs.cost import (
+    COUNTED_SETTINGS,
+    count_gradients,
+    gradient_evaluations,
+    kept_bytes,
+)
 from benchmarks.runs.execution import execute
 from benchmarks.runs.planning import Assignment, Plan, Request
 from tests.support.benchmark_runs import TINY, quick_job, run_options
@@ -19,6 +26,7 @@ SAMPLE = 64 * 4 + 8 + 8  # inputs, target, task label
 BATCHES = 9  # per experience and epoch
 
 SETTINGS = {
+    "ewc": {"ewc_lambda": 10},
     "si": {"si_lambda": 1},
     "rwalk": {"ewc_lambda": 1},
     "gpm": {"threshold": 0.97},
@@ -41,8 +49,10 @@ def shown(tmp_path, method, **request):
         ("naive", 0, [BATCHES] * 5),
         ("si", 3 * ONE, [BATCHES] * 5),  # weights, importances, path integrals
         ("rwalk", 4 * ONE, [2 * BATCHES] * 5),  # weights, penalties, scores, importances
-        ("mas", 2 * ONE, [BATCHES + 2] * 5),  # weights and importances; batches of 256
+        # Weights and importances; batches of 256, and two samples tried before the first step.
+        ("mas", 2 * ONE, [BATCHES + 3] + [BATCHES + 2] * 4),
         ("lwf", ONE + 10 * 8, [BATCHES] + [2 * BATCHES] * 4),  # the teacher and its mask
+        ("ewc", 5 * 2 * ONE, None),  # weights and importances of each experience
         ("a-gem", 5 * 10 * SAMPLE, [BATCHES] + [2 * BATCHES] * 4),
         ("joint", SAMPLES * SAMPLE, [46]),
         ("cumulative", SAMPLES * SAMPLE, None),
@@ -127,8 +137,18 @@ def test_a_batch_counts_where_gradients_are_on():
     assert gradient_evaluations() == before + 1
 
 
-def test_every_method_says_what_it_keeps():
-    assert {name for name, method in METHODS.items() if not method.keeps} == {"naive"}
+def test_what_gem_keeps_is_its_patterns():
+    plugin = GEMPlugin(2, 0.5)
+    plugin.memory_x, plugin.memory_y = {0: torch.zeros(2, 3)}, {0: torch.zeros(2).long()}
+    plugin.memory_tid = {0: torch.zeros(2).long()}
+    model = nn.Linear(3, 2)
+    strategy = Naive(
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=1),
+        plugins=[plugin],
+        evaluator=EvaluationPlugin(loggers=[]),
+    )
+    assert kept_bytes(METHODS["gem"], strategy) == 2 * (3 * 4 + 8 + 8)
 
 
 def test_the_learning_rate_of_later_experiences_is_the_training_s(tmp_path):

@@ -8,11 +8,12 @@ from random import Random
 import numpy as np
 import pytest
 
+from avalanche_dco.persistence.files import write_atomically
 from benchmarks.report.reading import read_runs
 from benchmarks.runs.execution import execute
 from benchmarks.runs.jobs import Job
 from benchmarks.runs.planning import Assignment
-from benchmarks.runs.records import FILES, read_files, read_outcome, write_atomically, write_files
+from benchmarks.runs.records import FILES, read_files, read_outcome, write_files
 from benchmarks.runs.training import Training
 from tests.support.benchmark_runs import quick_job, run_options
 from tests.support.run_folders import matrix_of
@@ -58,9 +59,10 @@ def finished(tmp_path_factory):
 def test_a_run_is_read_as_it_was_written(finished):
     _, folder, shown = finished
     assert read_outcome(folder) == shown
-    # 9 batches per experience and 2 of 256 samples for the importances
-    assert shown["gradient_evaluations_by_experience"] == [9 + 2] * 5
-    assert shown["gradient_evaluations"] == 55
+    # 9 batches per experience and 2 of 256 samples for the importances, and two samples that are
+    # tried before the first step
+    assert shown["gradient_evaluations_by_experience"] == [9 + 2 + 1] + [9 + 2] * 4
+    assert shown["gradient_evaluations"] == 56
     weights = 64 * 100 + 2 * 100 * 100 + 100 * 10
     assert shown["memory_bytes"] == 5 * 2 * 4 * weights  # importances and weights of five tasks
 

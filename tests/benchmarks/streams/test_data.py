@@ -24,7 +24,7 @@ from benchmarks.streams.catalogue import (
     missing_files,
     provide,
 )
-from benchmarks.streams.cifar import NPZ_NAMES, split_arrays
+from benchmarks.streams.cifar import split_arrays
 from benchmarks.streams.digits import permuted_digits, split_digits
 from benchmarks.streams.validation import held_out
 from tests.support.benchmark_runs import run_options
@@ -136,8 +136,8 @@ def test_results_on_an_npz_are_called_by_the_file(npz: Path, tmp_path: Path) -> 
     shown = execute(job, run_options(tmp_path), lambda done, total: None)  # ten experiences
     assert len(shown["gradient_evaluations_by_experience"]) == 10
     content = np.load(npz)
-    np.savez(npz, **{name: content[name][: len(content[name])] // 2 for name in NPZ_NAMES[:1]},
-             **{name: content[name] for name in NPZ_NAMES[1:]})  # fmt: skip
+    np.savez(npz, **{name: content[name][: len(content[name])] // 2 for name in content.files[:1]},
+             **{name: content[name] for name in content.files[1:]})  # fmt: skip
     assert Plan(request).job("naive", 1).benchmark != job.benchmark
 
 

@@ -8,6 +8,7 @@ from avalanche.benchmarks.utils.transform_groups import DefaultTransformGroups
 from avalanche.evaluation.metrics import accuracy_metrics
 from avalanche.training.plugins import EvaluationPlugin, SupervisedPlugin
 
+from avalanche_dco.plugins.support.training_batches import shuffled_dataset
 from benchmarks.__main__ import main
 from benchmarks.streams.data_path import ShuffledBatches, TensorBatches
 from benchmarks.streams.tensors import tensor_benchmark, tensor_dataset
@@ -46,6 +47,12 @@ def test_every_epoch_has_every_sample_once_in_another_order():
     assert not torch.equal(first, second)
     for epoch in (first, second):
         assert torch.equal(*(part[part[:, 0].argsort()] for part in (epoch, x)))
+
+
+def test_dco_takes_it_for_the_default_loader_that_it_replaces():
+    """So that the steps after training draw the same batches with it and without it."""
+    loader = trained(blobs(n_experiences=1, samples=40)).loaders[0]
+    assert len(shuffled_dataset(loader, 16)) == 40
 
 
 def test_random_augmentation_stays_random():

@@ -141,7 +141,7 @@ def test_absent_data_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "x_train" in capsys.readouterr().err
     np.savez(tmp_path / "other.npz", images=np.zeros(3))
     assert main(["landscape", "--data", "cifar10", "--npz", str(tmp_path / "other.npz")]) == 2
-    assert "lacks ['x_train', 'y_train']" in capsys.readouterr().err
+    assert "['x_train', 'y_train'] are not in it" in capsys.readouterr().err
     for data in ("digits", "mnist"):
         assert main(["landscape", "--data", data, "--npz", absent]) == 2
         assert "--npz is for --data cifar10" in capsys.readouterr().err

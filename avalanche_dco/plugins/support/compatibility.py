@@ -1,0 +1,95 @@
+"""Models, optimizers and plugins that DCO cannot be combined with, refused before training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from avalanche.training.plugins import FromScratchTrainingPlugin
+from torch import nn
+
+from avalanche_dco.errors import ModelError, SettingError
+from avalanche_dco.plugins.support.gradients import trainable
+
+if TYPE_CHECKING:
+    from avalanche.training.templates import SupervisedTemplate
+
+ParameterFilter = Callable[[str, nn.Parameter], bool]
+
+
+def constrained_parameters(
+    model: nn.Module, parameter_filter: ParameterFilter | None
+) -> dict[str, nn.Parameter]:
+    """The parameters that directions are to be learned for; raises if they cannot be.
+
+    :param model: the model.
+    :param parameter_filter: tells which of its trainable parameters to take; None for all.
+    """
+    candidates = trainable(model)
+    if not candidates:
+        raise ModelError(
+            "The model has no trainable parameters (requires_grad is False for all of them, or "
+            "there are none), so there is nothing to constrain. Unfreeze some, or train "
+            "without this plugin."
+        )
+    chosen = {
+        name: parameter
+        for name, parameter in candidates.items()
+        if parameter_filter is None or parameter_filter(name, parameter)
+    }
+    if not chosen:
+        raise ModelError(
+            "parameter_filter accepts none of the model's trainable parameters "
+            f"({', '.join(candidates)}), so there is nothing to constrain. Let it return True "
+            "for those that are to be constrained."
+        )
+    unreal = [repr(name) for name, parameter in chosen.items() if parameter.is_complex()]
+    if unreal:
+        raise ModelError(
+            f"The parameters {', '.join(unreal)} are complex, and directions are real. Keep their "
+            "real and imaginary parts in real parameters (torch.view_as_complex puts them "
+            "together in forward), or leave them out with parameter_filter."
+        )
+    return chosen
+
+
+def refuse_sparse_optimizer(
+    optimizer: torch.optim.Optimizer, constrained: dict[str, nn.Parameter]
+) -> None:
+    """Raise if the optimizer cannot take the gradient of the penalty.
+
+    :param optimizer: the strategy's.
+    :param constrained: the parameters that the penalty reaches.
+    """
+    if not isinstance(optimizer, torch.optim.SparseAdam):
+        return
+    moved = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    reached = [repr(name) for name, parameter in constrained.items() if id(parameter) in moved]
+    if reached:
+        raise SettingError(
+            "torch.optim.SparseAdam takes sparse gradients only, and the penalty's are dense: it "
+            f"could not move {', '.join(reached)} from the second experience on. Use "
+            "torch.optim.SGD, or torch.optim.Adam with dense gradients (sparse=False)."
+        )
+
+
+def refuse_other_plugins(strategy: SupervisedTemplate, own: type) -> None:
+    """Raise if a plugin of the strategy contradicts this one.
+
+    :param strategy: whose plugins to look through.
+    :param own: the type of which there may be one plugin.
+    """
+    same = [type(plugin).__name__ for plugin in strategy.plugins if isinstance(plugin, own)]
+    if len(same) > 1:
+        raise SettingError(
+            f"The strategy has {len(same)} plugins that constrain directions ({', '.join(same)}): "
+            "each would push the weights and learn directions, and the penalties would add up. "
+            "Leave one of them in plugins."
+        )
+    if any(isinstance(plugin, FromScratchTrainingPlugin) for plugin in strategy.plugins):
+        raise SettingError(
+            f"FromScratchTraining resets the weights before every experience, and {same[0]} would "
+            "hold the new ones to those of earlier experiences. Use Naive to learn experiences "
+            "one after the other, or train without this plugin."
+        )
