@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from avalanche_dco.core.checked import entries, is_count, is_floating, require
-from avalanche_dco.core.directions import Directions, Weights
+from avalanche_dco.core.directions import Directions, Factors, Weights
 from avalanche_dco.core.penalty import Penalty
+from avalanche_dco.errors import SettingError
 
 
 @dataclass
@@ -54,6 +55,17 @@ class CompressedTasks:
             ]
         )
 
+    def confine(self, users: Mapping[str, int]) -> None:
+        """Leave parameters that one task alone uses a part in its own columns only.
+
+        :param users: these parameters and the number of the task.
+        """
+        factors = self.directions.factors
+        for name, task in users.items():
+            f, first = factors[name], self.shared + task * self.own
+            own = slice(first - f.start, first - f.start + self.own)
+            factors[name] = Factors(f.U[:, own].clone(), f.V[:, own].clone(), f.shape, first)
+
     @property
     def nbytes(self) -> int:
         """Memory held between tasks."""
@@ -76,14 +88,13 @@ class CompressedTasks:
         names = ("directions", "shared", "own", "targets", "shares")
         parts, shared, own, targets, shares = entries(state, names, "the compressed tasks")
         directions = Directions.from_state(parts)
-        k, factors = directions.k, directions.factors.values()
+        k, parameters = directions.k, len(directions.factors)
         require(is_count(shared) and is_count(own), "'shared' and 'own' have to be whole numbers")
-        uncoupled = is_floating(targets, [None, len(factors), shared + own])
+        uncoupled = is_floating(targets, [None, parameters, shared + own])
         require(
             (is_floating(targets, [None, shared + own]) or uncoupled)
             and len(targets) > 0
             and shared + len(targets) * own == k
-            and (not uncoupled or all(f.U.shape[1] == k for f in factors))
             and (shares is None or is_floating(shares, [k])),
             "the targets or shares of the compressed tasks do not belong to their directions",
         )
@@ -106,10 +117,67 @@ class CompressedTasks:
         mean = shared.mean(0)
         weights = self.targets.new_ones(self.directions.k)
         weights[: self.shared] = self.tasks
+        targets = torch.cat([mean, own.movedim(0, -2).flatten(-2)], dim=-1)
+        if not self.couple_layers:
+            parts = zip(targets, self.directions.factors.values(), strict=True)
+            targets = torch.cat([of_parameter[f.columns] for of_parameter, f in parts])
         return Penalty(
             self.directions,
-            torch.cat([mean, own.movedim(0, -2).flatten(-2)], dim=-1).flatten(),
+            targets,
             weights,
             (shared - mean).square().sum().item(),
             couple_layers=self.couple_layers,
         )
+
+
+@dataclass
+class OldTasks:
+    """What a compression is fitted to: the directions of all tasks as they were.
+
+    :param directions: all columns side by side.
+    :param columns: for each task, the numbers of its columns.
+    :param shares: one per column; None if all count alike.
+    """
+
+    directions: Directions
+    columns: list[Tensor]
+    shares: Tensor | None
+
+    @classmethod
+    def of(
+        cls, previous: CompressedTasks | None, new: Directions, shares: Tensor | None
+    ) -> OldTasks:
+        """The tasks so far and a new one."""
+        if previous is None:
+            return cls(new, [torch.arange(new.k, device=new.device)], shares)
+        directions = previous.directions.cat(new)
+        columns = list(map(previous.columns, range(previous.tasks)))
+        of_new = torch.arange(directions.k - new.k, directions.k, device=directions.device)
+        if previous.shares is None and shares is None:
+            return cls(directions, [*columns, of_new], None)
+        if previous.shares is None or shares is None:
+            raise SettingError(
+                "The tasks so far and the new one can be compressed together only if all of them "
+                "have shares or none has. Give compress the same kind for every task."
+            )
+        return cls(directions, [*columns, of_new], torch.cat([previous.shares, shares]))
+
+    def users(self) -> dict[str, int]:
+        """Parameters that have a part in the directions of one task alone, and this task."""
+        single = {}
+        for name, f in self.directions.factors.items():
+            inside = [(c >= f.columns.start) & (c < f.columns.stop) for c in self.columns]
+            tasks = [task for task, columns in enumerate(inside) if columns.any()]
+            if len(tasks) < 2:  # none if there were no own columns
+                single[name] = sum(tasks)
+        return single
+
+    def weights(self) -> list[Tensor]:
+        """For each task, the weights q_p of its columns in the loss, which is 1 with no columns."""
+        lengths = self.directions.gram().diagonal()
+        if self.shares is None:
+            energy = sum(lengths[columns].sum() for columns in self.columns)
+            return [torch.ones_like(lengths[columns]) / energy for columns in self.columns]
+        shares = [self.shares[columns] for columns in self.columns]
+        energies = [(s * lengths[c]).sum() for s, c in zip(shares, self.columns, strict=True)]
+        return [s / (len(shares) * e) for s, e in zip(shares, energies, strict=True)]

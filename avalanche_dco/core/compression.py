@@ -28,6 +28,12 @@ With all columns side by side, B = (shared, own_1, ..., own_i), every C_j and S_
 over parameters cost the same after any number of tasks; only the small blocks, one per task, add
 up.
 
+**Heads.** A parameter that one task alone uses has a part in this task's own columns only, from the
+second task on: all such parameters together take the memory of one task's. It does have a part in
+the shared columns while these are fitted to its task for the first time. Training of other tasks
+does not move the parameter, so that this part is a constant in the codes and can be left out of
+them and of the targets.
+
 **Targets.** The penalty of task j needs :math:`t_j = B_j^T x_j^*`, but x_j* is not kept; known are
 its codes under the old directions, :math:`W_j^T x_j^*`. Of all weights with these codes, the ones
 nearest to the present weights x are :math:`x + W_j S^+ (W_j^T x_j^* - W_j^T x)`, S the Gram matrix
@@ -38,61 +44,17 @@ itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from avalanche_dco.core.compressed_tasks import CompressedTasks
+from avalanche_dco.core.compressed_tasks import CompressedTasks, OldTasks
 from avalanche_dco.core.directions import Directions, Weights
 from avalanche_dco.errors import SettingError
 
 Start = Literal["previous", "largest", "noise"]
 Loss = Literal["gradients", "directions"]
-
-
-@dataclass
-class OldTasks:
-    """What a compression is fitted to: the directions of all tasks as they were.
-
-    :param directions: all columns side by side.
-    :param columns: for each task, the numbers of its columns.
-    :param shares: one per column; None if all count alike.
-    """
-
-    directions: Directions
-    columns: list[Tensor]
-    shares: Tensor | None
-
-    @classmethod
-    def of(
-        cls, previous: CompressedTasks | None, new: Directions, shares: Tensor | None
-    ) -> OldTasks:
-        """The tasks so far and a new one."""
-        if previous is None:
-            return cls(new, [torch.arange(new.k, device=new.device)], shares)
-        directions = previous.directions.cat(new)
-        columns = [previous.columns(j) for j in range(previous.tasks)]
-        of_new = torch.arange(directions.k - new.k, directions.k, device=directions.device)
-        if previous.shares is None and shares is None:
-            return cls(directions, [*columns, of_new], None)
-        if previous.shares is None or shares is None:
-            raise SettingError(
-                "The tasks so far and the new one can be compressed together only if all of them "
-                "have shares or none has. Give compress the same kind for every task."
-            )
-        return cls(directions, [*columns, of_new], torch.cat([previous.shares, shares]))
-
-    def weights(self) -> list[Tensor]:
-        """For each task, the weights q_p of its columns in the loss, which is 1 with no columns."""
-        lengths = self.directions.gram().diagonal()
-        if self.shares is None:
-            energy = sum(lengths[columns].sum() for columns in self.columns)
-            return [torch.ones_like(lengths[columns]) / energy for columns in self.columns]
-        shares = [self.shares[columns] for columns in self.columns]
-        energies = [(s * lengths[c]).sum() for s, c in zip(shares, self.columns, strict=True)]
-        return [s / (len(shares) * e) for s, e in zip(shares, energies, strict=True)]
 
 
 def compress(
@@ -148,7 +110,11 @@ def compress(
             keep_shared=start == "previous",
         )
     held = CompressedTasks(compressed, shared, own, compressed.zeros((tasks, shared + own)))
+    users = old.users() if tasks > 1 else {}
+    if tasks > 2:
+        held.confine({name: task for name, task in users.items() if name not in new.factors})
     errors = _fit(held, old, updates=updates, lr=lr, rho=rho)
+    held.confine(users)
     known = None if previous is None else previous.targets
     held.targets = _targets(held, old, known, x_star, couple_layers=couple_layers)
     held.shares = _shares(held, old)

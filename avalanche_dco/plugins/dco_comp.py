@@ -9,7 +9,13 @@ from torch import Tensor
 
 from avalanche_dco.core.compressed_tasks import CompressedTasks
 from avalanche_dco.core.compression import Loss, Start, compress
-from avalanche_dco.core.directions import Directions, Weights, bytes_of_directions, common_dtype
+from avalanche_dco.core.directions import (
+    Directions,
+    Weights,
+    bytes_of_directions,
+    common_dtype,
+    matrix_shape,
+)
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.errors import SettingError
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
@@ -28,7 +34,8 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     keep ``k`` directions: ``k // 2`` that they share and ``k // 2i`` of their own for each of i
     experiences. Memory, and the time of a training step, do not grow with the number of
     experiences; only ``k`` targets per experience, numbers, are added (with ``couple_layers=False``
-    as many for each parameter).
+    as many for each parameter of the model as it is then). A head that one experience alone uses
+    has a part in this experience's own directions only, so that many heads take the memory of one.
 
     Beside DCO's metrics it reports ``DCO_CompressionError``, the relative reconstruction error of
     each compression update.
@@ -150,12 +157,23 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
         tasks = 1 + (0 if self._tasks is None else self._tasks.tasks)
         shared, own = self.k // 2, self.k // (2 * tasks)
         columns = shared + tasks * own
-        held = {} if self._tasks is None else self._tasks.directions.like()
-        parameters = held | dict(constrained)  # frozen ones keep their part
+        held = Directions(0, {}) if self._tasks is None else self._tasks.directions
+        parameters = held.like() | dict(constrained)  # frozen ones keep their part
         targets = self._targets_each(parameters)
         numbers = tasks * targets * (shared + own)
         if self.compression_loss == "gradients":
             numbers += columns  # shares
+
+        def has_one_user(name: str) -> bool:
+            """If heads are used once; that of the first task is known after the second."""
+            if name in held.factors and name in constrained:
+                return held.factors[name].start > 0
+            return tasks == 2 or (tasks > 2 and name not in held.factors)
+
+        for name, parameter in parameters.items():
+            if has_one_user(name):
+                of_column = sum(matrix_shape(parameter.shape)) + (not self.couple_layers)
+                numbers -= (columns - own) * of_column
         size = common_dtype(parameters).itemsize
         return bytes_of_directions(parameters, columns, targets) + numbers * size
 

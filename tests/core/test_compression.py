@@ -3,8 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from avalanche_dco.core.compressed_tasks import CompressedTasks
-from avalanche_dco.core.compression import OldTasks, compress, lost_energy
+from avalanche_dco.core.compressed_tasks import CompressedTasks, OldTasks
+from avalanche_dco.core.compression import compress, lost_energy
 from avalanche_dco.core.directions import Directions, Factors
 from avalanche_dco.errors import SettingError
 from tests.support.problems import directions, explicit_matrix, flat, seeds, shapes, weights
@@ -214,3 +214,32 @@ def test_select_takes_columns(shape, n, seed):
     chosen = Directions(5, {name: d.factors[name] for name in shape}).select(columns)
     full = explicit_matrix(Directions(5, {name: d.factors[name] for name in shape}))
     torch.testing.assert_close(explicit_matrix(chosen), full[:, columns], **EXACT)
+
+
+@pytest.mark.parametrize("couple_layers", [True, False])
+@pytest.mark.parametrize("start", ["previous", "noise"])
+def test_heads_of_many_tasks_take_the_memory_of_one(start, couple_layers):
+    """Also when k is too small for own columns of every task."""
+    body, k, held, sizes = {"body": (4, 3)}, 16, None, []
+    for task in range(10):
+        heads = {f"head{j}": (2, 4) for j in range(task + 1)}
+        x = weights(body | heads, task)
+        new = directions(body | {f"head{task}": (2, 4)}, 4, task)
+        held, _ = compress(held, new, x, k=k, updates=2, start=start, couple_layers=couple_layers)
+        sizes.append(held.directions.nbytes)
+        for j in range(task + 1):
+            part = held.directions.factors[f"head{j}"].columns
+            assert set(range(part.start, part.stop)) <= set(held.columns(j).tolist())
+        assert held.penalty()(x, 1.0).isfinite()
+    assert max(sizes) == sizes[0]
+
+
+@pytest.mark.parametrize("couple_layers", [True, False])
+def test_a_head_used_again_is_shared(couple_layers):
+    shape = {"body": (4, 3), "head0": (2, 4), "head1": (2, 4)}
+    held, x = None, weights(shape, 0)
+    for task, head in enumerate(["head0", "head1", "head1", "head0"]):
+        new = directions({name: shape[name] for name in ("body", head)}, 4, task)
+        held, _ = compress(held, new, x, k=16, updates=2, couple_layers=couple_layers)
+    assert all(f.columns == slice(0, held.directions.k) for f in held.directions.factors.values())
+    assert held.penalty()(x, 1.0).item() == pytest.approx(0, abs=1e-9)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from avalanche.models import IncrementalClassifier
+from avalanche.models import IncrementalClassifier, MultiHeadClassifier, MultiTaskModule
 from avalanche.training.plugins import EvaluationPlugin
 from torch import nn
 
@@ -21,11 +21,22 @@ from tests.support.learning import (
     naive,
     small_mlp,
     split_blobs,
+    stream,
     train,
     weights_of,
 )
 
 COMP = QUICK | {"compression_updates": 3}
+
+
+class MultiHead(MultiTaskModule):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(6, 5)
+        self.head = MultiHeadClassifier(5, 2, masking=False)
+
+    def forward(self, x, task_labels):
+        return self.head(self.body(x).relu(), task_labels)
 
 
 def trained(plugins):
@@ -203,3 +214,38 @@ def test_strategy_equals_naive_with_the_plugin():
 def test_argument_out_of_range_is_refused_at_once(argument, value):
     with pytest.raises(SettingError, match=rf"^{argument}=.* must be "):
         DCOCompPlugin(**{argument: value})
+
+
+def two_classes_per_task(tasks):
+    labels = torch.arange(48) % 2
+    return stream([torch.randn(48, 6) for _ in range(tasks)], [labels] * tasks, list(range(tasks)))
+
+
+def test_memory_with_a_head_per_task_grows_by_the_targets_alone():
+    plugin = DCOCompPlugin(**(COMP | {"k": 24}))
+    strategy = naive(MultiHead(), [plugin], train_epochs=1)
+    body, head = (5 + 6) + (5 + 1), (2 + 5) + (2 + 1)
+    for number, experience in enumerate(two_classes_per_task(6).train_stream, start=1):
+        strategy.train(experience)
+        own = number * (24 // (2 * number))
+        of_heads = own if number > 1 else 24
+        numbers = (12 + own) * body + of_heads * head
+        assert plugin.penalty.directions.nbytes == 4 * numbers
+
+
+@pytest.mark.filterwarnings("error:Experience")
+def test_memory_is_foretold_with_a_head_per_task():
+    def trained_with(limits):
+        plugin = DCOCompPlugin(**COMP)
+        strategy = naive(MultiHead(), [plugin], train_epochs=1)
+        kept = []
+        for limit, experience in zip(limits, two_classes_per_task(4).train_stream, strict=True):
+            plugin.max_bytes = limit
+            strategy.train(experience)
+            kept.append(plugin.memory_bytes)
+        return kept
+
+    kept = trained_with([None] * 4)
+    assert trained_with([kept[0], None, *kept[2:]]) == kept  # no warning
+    with pytest.raises(UserWarning, match=f"keep {kept[3]:,} bytes"):
+        trained_with([None, None, None, kept[3] - 1])
