@@ -23,6 +23,7 @@ COMMANDS = {
     "compression-speed": "benchmarks.studies.compression_speed",
     "data-path-speed": "benchmarks.studies.data_path_speed",
     "precision-speed": "benchmarks.studies.precision_speed",
+    "ewc-fisher-speed": "benchmarks.studies.ewc_fisher_speed",
     "landscape": "benchmarks.studies.landscape.study",
     "landscape-speed": "benchmarks.studies.landscape.speed",
     "fisher-example": "benchmarks.studies.fisher_example",

@@ -11,10 +11,10 @@ Example:
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -28,33 +28,27 @@ from benchmarks.presets import PRESETS
 from benchmarks.runs.jobs import Job
 from benchmarks.runs.learning import Progress, learn
 from benchmarks.runs.planning import Plan, Wishes
-from benchmarks.runs.records import surroundings
 from benchmarks.streams import data_path
 from benchmarks.streams.catalogue import TASKS, Data
+from benchmarks.studies.timing import add_out, report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line."""
     parser.add_argument("--benchmark", default="split-mnist", choices=list(TASKS))
     parser.add_argument("--methods", nargs="+", default=["naive", "dco"], choices=list(METHODS))
     parser.add_argument("--preset", choices=list(PRESETS), default="fast", help="default: fast")
     parser.add_argument("--data-root", type=Path, help="folder that holds MNIST/raw/...")
-    parser.add_argument("--out", type=Path, help="also write the figures to this JSON file")
+    add_out(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure and print."""
     plan = Plan(Wishes(args.benchmark, args.methods, args.preset, Data(args.data_root)))
     jobs = [plan.job(method, seed=1) for method in args.methods]
     figures: dict[str, Any] = {"benchmark": args.benchmark, "preset": args.preset}
     figures["methods"] = {job.method: share_of(job) for job in jobs}
     stream = TASKS[args.benchmark].build(1, Data(args.data_root)).train_stream
     figures["samples_per_second"] = loader_rates(stream[0].dataset, jobs[0].training.batch_size)
-    print(json.dumps(figures, indent=2))
-    if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(surroundings() | figures, indent=2) + "\n")
-    return 0
+    return report(args, figures)
 
 
 class _NoCheckpoints:
@@ -83,7 +77,7 @@ def share_of(job: Job) -> dict[str, float]:
 
 @contextmanager
 def _stopwatch() -> Iterator[list[float]]:
-    """Within, the time of every reading of a data set and of every batch is written down."""
+    """Record the time of every data set read and of every batch taken inside the block."""
     spent: list[float] = []
 
     def timed(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -96,20 +90,14 @@ def _stopwatch() -> Iterator[list[float]]:
 
         return call
 
-    def iterating(original: Callable[[Any], Iterator[Any]]) -> Callable[[Any], Iterator[Any]]:
-        def batches(self: Any) -> Iterator[Any]:
-            advance = timed(lambda iterator: next(iterator, None))
-            iterator = original(self)
-            while (batch := advance(iterator)) is not None:
-                yield batch
-
-        return batches
+    def timed_batches(original: Callable[[Any], Iterator[Any]]) -> Callable[[Any], Iterator[Any]]:
+        return lambda loader: iter(partial(timed(next), original(loader), None), None)
 
     with ExitStack() as patches:
         for module in (sampling, data_path):
             patches.enter_context(patch.object(module, "as_tensors", timed(module.as_tensors)))
         for owner in (sampling.BatchStream, data_path.ShuffledBatches):
-            patches.enter_context(patch.object(owner, "__iter__", iterating(owner.__iter__)))
+            patches.enter_context(patch.object(owner, "__iter__", timed_batches(owner.__iter__)))
         yield spent
 
 
