@@ -19,15 +19,9 @@ BATCH_SIZE = 128
 
 @dataclass(frozen=True)
 class Setup:
-    """One of the paper's setups.
+    """One of the paper's setups: normalised training images of classes 0 and 1, network, SGD.
 
     :param title: how the figures name it.
-    :param inputs: training images of classes 0 and 1, normalised.
-    :param targets: their labels.
-    :param network: makes the untrained network.
-    :param lr: learning rate of SGD.
-    :param momentum: momentum of SGD.
-    :param weight_decay: weight decay of SGD.
     """
 
     title: str
@@ -39,25 +33,14 @@ class Setup:
     weight_decay: float = 0.0
 
     def sgd(self, model: nn.Module) -> torch.optim.SGD:
-        """The optimizer of this setup.
-
-        :param model: the network it moves.
-        """
+        """The optimizer of this setup."""
         return torch.optim.SGD(
-            model.parameters(),
-            lr=self.lr,
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
+            model.parameters(), self.lr, momentum=self.momentum, weight_decay=self.weight_decay
         )
 
 
 class ShuffledBatches:
-    """Mini-batches of tensors in a new order at every reading; far faster than a DataLoader.
-
-    :param inputs: all inputs.
-    :param targets: all targets.
-    :param seed: seed of the orders.
-    """
+    """Mini-batches of tensors in a new order at every reading; far faster than a DataLoader."""
 
     def __init__(self, inputs: Tensor, targets: Tensor, seed: int):
         self.inputs, self.targets = inputs, targets
@@ -207,13 +190,8 @@ def train_to_convergence(
     ends when it has fallen by less than ``tolerance``. A relative rule would never be met by
     separable data, whose loss goes on falling like 1 / steps.
 
-    :param model: the network, trained in place.
-    :param optimizer: its optimizer.
-    :param setup: where the data is.
     :param seed: seed of the order of the batches.
-    :param window: steps per window.
-    :param tolerance: fall of the loss, from window to window, that counts as saturated.
-    :param max_steps: where to end if it never does.
+    :param max_steps: where to end if the loss never saturates.
     """
     batches = ShuffledBatches(setup.inputs, setup.targets, seed)
     model.train()
