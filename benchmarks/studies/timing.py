@@ -59,6 +59,5 @@ def report(args: argparse.Namespace, figures: dict[str, Any]) -> int:
     """
     print(json.dumps(figures, indent=2))
     if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(args.out, json.dumps(surroundings() | figures, indent=2) + "\n")
     return 0
