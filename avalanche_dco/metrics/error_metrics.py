@@ -1,6 +1,7 @@
 """Average, FWI and BWT error and the error matrix, as Avalanche metrics."""
 
 from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,43 +18,45 @@ class _RecordedMetric(PluginMetric):
     """Passes Avalanche's callbacks on to the recorder, which metrics may share."""
 
     def __init__(self, recorder: ErrorRecorder | None = None) -> None:
-        """Init.
-
-        :param recorder: the store of errors to share with other metrics; None for one's own.
-        """
+        """:param recorder: the store of errors to share with other metrics; None for a new one."""
         super().__init__()
         self.recorder = ErrorRecorder() if recorder is None else recorder
-        self._heard = self.recorder.heard
+        self._seen = self.recorder.seen
 
     def reset(self) -> None:
         """Forget the whole run, also for the metrics that share the recorder."""
         self.recorder.reset()
 
-    def _pass_on(self, callback: str, strategy: Any) -> None:
-        self._heard += 1
-        if self._heard > self.recorder.heard:
-            self.recorder.heard = self._heard
-            getattr(self.recorder, callback)(strategy)
+    def _record(self, callback: Callable[[Any], None], strategy: Any) -> None:
+        """Call the recorder, unless a metric that shares it has done so for the same event."""
+        self._seen += 1
+        if self._seen > self.recorder.seen:
+            self.recorder.seen = self._seen
+            callback(strategy)
 
     def before_training_exp(self, strategy: Any) -> None:
-        self._pass_on("before_training_exp", strategy)
+        self._record(self.recorder.before_training_exp, strategy)
 
     def before_eval(self, strategy: Any) -> None:
-        self._pass_on("before_eval", strategy)
+        self._record(self.recorder.before_eval, strategy)
 
     def before_eval_exp(self, strategy: Any) -> None:
-        self._pass_on("before_eval_exp", strategy)
+        self._record(self.recorder.before_eval_exp, strategy)
 
     def after_eval_iteration(self, strategy: Any) -> None:
-        self._pass_on("after_eval_iteration", strategy)
+        self._record(self.recorder.after_eval_iteration, strategy)
 
     def after_eval_exp(self, strategy: Any) -> list[MetricValue] | None:
-        self._pass_on("after_eval_exp", strategy)
+        self._record(self.recorder.after_eval_exp, strategy)
         return None
 
-    def _stream_value(self, strategy: Any, stream: str, value: Any) -> MetricValue:
-        name = f"{self}/eval_phase/{stream}_stream"
-        return MetricValue(self, name, value, strategy.clock.train_iterations)
+    def _values(self, strategy: Any, by_stream: Mapping[str, Any]) -> list[MetricValue]:
+        names = {stream: f"{self}/eval_phase/{stream}_stream" for stream in by_stream}
+        x = strategy.clock.train_iterations
+        return [MetricValue(self, names[stream], value, x) for stream, value in by_stream.items()]
+
+    def __str__(self) -> str:
+        return type(self).__name__
 
 
 class _StreamErrorMetric(_RecordedMetric):
@@ -64,10 +67,7 @@ class _StreamErrorMetric(_RecordedMetric):
     def _compute(matrix: np.ndarray, learned_at: LearnedAt) -> float: ...
 
     def result(self) -> dict[str, float]:
-        """The value of every stream evaluated last, where it is defined.
-
-        :return: stream name -> error, as a fraction.
-        """
+        """The error of every stream evaluated last, by its name, where it is defined."""
         if not self.recorder.learned_at:
             return {}
         values = {
@@ -82,7 +82,7 @@ class _StreamErrorMetric(_RecordedMetric):
             for stream in self.recorder.evaluated:
                 if stream not in values:
                     self.recorder.warn_undefined(stream)
-        return [self._stream_value(strategy, stream, value) for stream, value in values.items()]
+        return self._values(strategy, values)
 
 
 class AverageError(_StreamErrorMetric):
@@ -90,26 +90,17 @@ class AverageError(_StreamErrorMetric):
 
     _compute = staticmethod(average_error)
 
-    def __str__(self) -> str:
-        return "AverageError"
-
 
 class FWIError(_StreamErrorMetric):
     """Mean error right after each experience's own training; see :func:`.fwi_error`."""
 
     _compute = staticmethod(fwi_error)
 
-    def __str__(self) -> str:
-        return "FWIError"
-
 
 class BWTError(_StreamErrorMetric):
     """Mean rise of the error since each experience's own training; see :func:`.bwt_error`."""
 
     _compute = staticmethod(bwt_error)
-
-    def __str__(self) -> str:
-        return "BWTError"
 
 
 class ErrorMatrix(_RecordedMetric):
@@ -121,10 +112,7 @@ class ErrorMatrix(_RecordedMetric):
     """
 
     def result(self) -> dict[str, ErrorMatrixValue]:
-        """The matrix of every stream evaluated last.
-
-        :return: stream name -> matrix; empty before the first training.
-        """
+        """The matrix of every stream evaluated last, by its name; empty before any training."""
         if not self.recorder.learned_at:
             return {}
         return {
@@ -142,12 +130,7 @@ class ErrorMatrix(_RecordedMetric):
         return [MetricValue(self, name, error, strategy.clock.train_iterations)]
 
     def after_eval(self, strategy: Any) -> list[MetricValue]:
-        return [
-            self._stream_value(strategy, stream, value) for stream, value in self.result().items()
-        ]
-
-    def __str__(self) -> str:
-        return "ErrorMatrix"
+        return self._values(strategy, self.result())
 
 
 def error_metrics(

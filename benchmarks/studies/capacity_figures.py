@@ -80,10 +80,10 @@ def plot_errors(frame: pd.DataFrame) -> Figure:
     figure, axes = new_figure(WIDTH)
     for method, rows in summary(frame).groupby(level="method", sort=False):
         one = rows.droplevel("method")
-        look = look_of(list(_NAMES).index(str(method)))
+        name, look = _NAMES[str(method)], look_of(list(_NAMES).index(str(method)))
         hollow = look | {"linestyle": "--", "mfc": "white"}
-        axes.plot(one.index, one["new"], label=f"{_NAMES[method]}, new task", **look)
-        axes.plot(one.index, one["average"], label=f"{_NAMES[method]}, all tasks so far", **hollow)
+        axes.plot(one.index, one["new"], label=f"{name}, new task", **look)
+        axes.plot(one.index, one["average"], label=f"{name}, all tasks so far", **hollow)
     axes.set(xlabel="Experiences trained", ylabel="Test error (%)")
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
