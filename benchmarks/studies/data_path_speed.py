@@ -1,8 +1,7 @@
-"""Measure what loading batches costs: its share of a run, and samples per second.
+"""Measure which share of a run is spent on loading batches.
 
 Every batch that training takes (steps 1 to 3 of DCO) is timed where it is taken, and so is reading
-an experience into tensors, in a real run. An epoch of the first experience is then read through
-Avalanche's loader and from tensors.
+an experience into tensors, in a real run.
 
 Example:
   python -m benchmarks data-path-speed --methods naive dco --data-root ~/data
@@ -19,7 +18,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from avalanche.benchmarks.utils.data_loader import TaskBalancedDataLoader
 from avalanche.training.templates import SupervisedTemplate
 
 from avalanche_dco.plugins.support import sampling
@@ -46,8 +44,6 @@ def run(args: argparse.Namespace) -> int:
     jobs = [plan.job(method, seed=1) for method in args.methods]
     figures: dict[str, Any] = {"benchmark": args.benchmark, "preset": args.preset}
     figures["methods"] = {job.method: share_of(job) for job in jobs}
-    stream = TASKS[args.benchmark].build(1, Data(args.data_root)).train_stream
-    figures["samples_per_second"] = loader_rates(stream[0].dataset, jobs[0].training.batch_size)
     return report(args, figures)
 
 
@@ -60,10 +56,7 @@ class _NoCheckpoints:
 
 
 def share_of(job: Job) -> dict[str, float]:
-    """Seconds that training took, those of loading among them, and their ratio.
-
-    :param job: what to train.
-    """
+    """Seconds that training took, those of loading among them, and their ratio."""
     with _stopwatch() as loading:
         outcome = learn(job, _NoCheckpoints(), lambda done, total: None)
     seconds = outcome.summary["seconds"]
@@ -99,24 +92,3 @@ def _stopwatch() -> Iterator[list[float]]:
         for owner in (sampling.BatchStream, data_path.ShuffledBatches):
             patches.enter_context(patch.object(owner, "__iter__", timed_batches(owner.__iter__)))
         yield spent
-
-
-def loader_rates(dataset: Any, batch_size: int) -> dict[str, float]:
-    """Samples per second of Avalanche's loader, of tensors, and their ratio.
-
-    :param dataset: an experience's data set.
-    :param batch_size: samples per batch.
-    """
-    tensors = sampling.as_tensors(dataset)
-    assert tensors is not None
-    loaders = {
-        "avalanche": TaskBalancedDataLoader(dataset, batch_size=batch_size, shuffle=True),
-        "tensors": data_path.ShuffledBatches(tensors, batch_size),
-    }
-    rates = {}
-    for name, loader in loaders.items():
-        start = time.perf_counter()
-        for _ in loader:
-            continue
-        rates[name] = round(len(dataset) / (time.perf_counter() - start))
-    return rates | {"ratio": round(rates["tensors"] / rates["avalanche"], 1)}

@@ -162,10 +162,8 @@ SETUPS: dict[str, Callable[[Path, Path | None], Setup]] = {
 class Training:
     """How training ended.
 
-    :param steps: optimizer steps taken.
     :param loss: mean training loss over the last window of steps.
     :param error: share of the training data misclassified at the end.
-    :param converged: whether the tolerance was reached before the last allowed step.
     """
 
     steps: int
