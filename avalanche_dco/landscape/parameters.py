@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from avalanche_dco.errors import ModelError
+from avalanche_dco.plugins.support.gradients import trainable
 from avalanche_dco.plugins.support.model_state import model_kept
 
 
@@ -22,11 +23,7 @@ class FlatParameters:
 
     def __init__(self, model: nn.Module):
         self.model = model
-        self.shapes = {
-            name: parameter.shape
-            for name, parameter in model.named_parameters()
-            if parameter.requires_grad
-        }
+        self.shapes = {name: parameter.shape for name, parameter in trainable(model).items()}
         if not self.shapes:
             raise ModelError(
                 f"{type(model).__name__} has no trainable parameter, so its loss landscape has no "
@@ -34,22 +31,15 @@ class FlatParameters:
             )
         self.size = sum(shape.numel() for shape in self.shapes.values())
 
-    def _trainable(self) -> Iterator[nn.Parameter]:
-        parameters = dict(self.model.named_parameters())
-        return (parameters[name] for name in self.shapes)
-
     def values(self) -> Tensor:
         """A copy of the parameters, shape (d,)."""
-        return torch.cat([parameter.detach().flatten() for parameter in self._trainable()])
+        return torch.cat([p.detach().flatten() for p in trainable(self.model).values()])
 
     def gradient(self) -> Tensor:
         """A copy of the gradients, shape (d,); zero where the loss does not reach a parameter."""
-        return torch.cat(
-            [
-                (torch.zeros_like(p) if p.grad is None else p.grad.detach()).flatten()
-                for p in self._trainable()
-            ]
-        )
+        parameters = trainable(self.model).values()
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        return torch.cat([gradient.detach().flatten() for gradient in gradients])
 
     def unflatten(self, vectors: Tensor) -> dict[str, Tensor]:
         """Shape (..., d) to one tensor of shape (..., *shape) per parameter name.

@@ -87,6 +87,8 @@ def trained(setup: Setup, args: argparse.Namespace) -> tuple[nn.Module, Gradient
 
 def run(args: argparse.Namespace) -> int:
     out = args.out or Path("runs") / "landscape" / args.data
+    if args.npz is not None and args.data != "cifar10":
+        raise SettingError(f"--npz is for --data cifar10, not for {args.data}.")
     seconds: dict[str, float] = {}
     setup = SETUPS[args.data](args.data_root, args.npz)
     batches = evaluation_batches(setup, args.samples_per_draw, args.seed)
