@@ -1,4 +1,4 @@
-"""Trainable parameters as one vector of length d, and a model that is left as it was found."""
+"""Trainable parameters as one vector of length d, and a context that restores a model."""
 
 import copy
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from avalanche_dco.plugins.support.model_state import model_kept
 class FlatParameters:
     """The layout of a model's trainable parameters in one vector of length d.
 
-    Parameters with ``requires_grad=False`` are no coordinates of the landscape; they stay fixed.
+    Parameters with ``requires_grad=False`` are not coordinates of the landscape; they stay fixed.
 
     :param model: the model; only names, shapes and current values are read.
     """
@@ -33,11 +33,11 @@ class FlatParameters:
 
     def values(self) -> Tensor:
         """A copy of the parameters, shape (d,)."""
-        return torch.cat([p.detach().flatten() for p in trainable(self.model).values()])
+        return torch.cat([self.model.get_parameter(n).detach().flatten() for n in self.shapes])
 
     def gradient(self) -> Tensor:
         """A copy of the gradients, shape (d,); zero where the loss does not reach a parameter."""
-        parameters = trainable(self.model).values()
+        parameters = [self.model.get_parameter(name) for name in self.shapes]
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         return torch.cat([gradient.detach().flatten() for gradient in gradients])
 
@@ -55,13 +55,13 @@ class FlatParameters:
 
 @contextmanager
 def preserved(model: nn.Module, optimizer: Optimizer | None = None) -> Iterator[None]:
-    """Whatever happens inside, the model (and the optimizer) come out as they went in.
+    """Restore a model, and its optimizer if given, on exit and after an exception.
 
-    Parameters, buffers (also those that a module binds to a new tensor), ``.grad`` and the
-    train/eval mode of every single module are put back, also after an exception.
+    Restores parameters, buffers (also those that a module binds to a new tensor), ``.grad`` and the
+    train or eval mode of every module.
 
     :param model: the model to restore.
-    :param optimizer: an optimizer of this model whose state is to be restored too.
+    :param optimizer: an optimizer of this model whose state is restored too.
     """
     state = copy.deepcopy(optimizer.state_dict()) if optimizer is not None else None
     try:

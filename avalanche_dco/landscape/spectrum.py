@@ -1,4 +1,4 @@
-r"""Eigenvectors of :math:`G G^T` from a stream of gradients, by whichever way is affordable.
+r"""Eigenvectors of :math:`G G^T` from a stream of gradients, by the method that fits in memory.
 
 Index legend: d parameters, n gradients, k eigenvectors kept, l columns of a sketch. G is d x n
 as in the paper; blocks of gradients come as rows (b x d). All sums are in float64: the
@@ -23,7 +23,7 @@ _FLOAT64 = 8  # bytes
 
 @dataclass(frozen=True)
 class GradientSpectrum:
-    """What the gradients after convergence say about the landscape; indices count from 1.
+    """Mean and leading eigenvectors of the gradients after convergence; indices count from 1.
 
     :param eigenvalues: of :math:`G G^T`, shape (k,), descending.
     :param eigenvectors: shape (d, k), orthonormal columns in the same order.
@@ -219,7 +219,7 @@ def gradient_spectrum(
         if not block.isfinite().all():
             raise GradientError(
                 f"Among gradients {seen + 1} to {seen + len(block)} one is infinite or not a "
-                "number; its direction means nothing. Lower the learning rate."
+                "number, so it has no direction. Lower the learning rate."
             )
         if accumulator is None:
             accumulator = _accumulator(method, size, count, top, seed, memory_limit, block)

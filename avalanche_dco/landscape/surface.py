@@ -149,12 +149,11 @@ class LossLandscape:
         reach: float = 100.0,
         points: int = 40,
     ) -> Tensor:
-        r"""How far one may go along :math:`\pm v_i` until f exceeds a level, shape (alphas, 2).
+        r"""Distance along :math:`\pm v_i` at which f first exceeds a level, shape (alphas, 2).
 
-        The first column is the way along :math:`-v_i`, the second along :math:`+v_i`. A geometric
-        grid that ends at ``reach`` brackets the first crossing, bisection locates it. Zero where
-        f exceeds the level at :math:`\beta = 0` already; infinite where it does not up to
-        ``reach``.
+        The first column is along :math:`-v_i`, the second along :math:`+v_i`. A geometric grid that
+        ends at ``reach`` brackets the first crossing, bisection locates it. Zero where f exceeds
+        the level at :math:`\beta = 0` already; infinite where it does not up to ``reach``.
 
         :param mean_gradient: :math:`\bar g`, shape (d,).
         :param direction: :math:`v_i`, shape (d,).

@@ -66,7 +66,7 @@ def look_of(index: int) -> dict[str, Any]:
     """Colour and marker of a method; with more methods than colours, the lines change too."""
     turn, place = divmod(index, len(PALETTE))
     return {
-        "color": ink() if PALETTE[place] == _BLACK else PALETTE[place],
+        "color": text_colour() if PALETTE[place] == _BLACK else PALETTE[place],
         "marker": _MARKERS[place],
         "linestyle": ("-", ":", "-.")[turn % 3],
         "markersize": 5,
@@ -103,6 +103,6 @@ def columns(labels: list[str], width: float) -> int:
     return int(np.clip(72 * width // (_POINTS_PER_CHARACTER * (longest + 4)), 1, 6))
 
 
-def ink() -> Any:
-    """What black is drawn in: the colour of text."""
+def text_colour() -> Any:
+    """The colour that black is drawn in."""
     return rcParams["text.color"]

@@ -39,7 +39,7 @@ def axis(landscape: LossLandscape, spectrum: GradientSpectrum) -> pd.DataFrame:
     return pd.DataFrame({"alpha": alphas, "length": length, "loss": losses})
 
 
-def way_down(axis_table: pd.DataFrame, share: float = 0.9) -> float:
+def alpha_of_descent(axis_table: pd.DataFrame, share: float = 0.9) -> float:
     """The least alpha that has done a share of the descent from x* to the axis's least loss."""
     losses = axis_table["loss"].to_numpy()
     enough = losses <= losses[0] - share * (losses[0] - losses.min())

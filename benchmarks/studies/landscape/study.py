@@ -149,7 +149,7 @@ def _tables(
         )
     with _timed(seconds, "observation 3"):
         tables["axis"] = axis = observations.axis(landscape, spectrum)
-        last, level = observations.way_down(axis), 2 * float(axis["loss"].iloc[0])
+        last, level = observations.alpha_of_descent(axis), 2 * float(axis["loss"].iloc[0])
         tables["cone"] = observations.cone(landscape, spectrum, alpha_max=last, level=level)
         tables["observation3"] = observations.observation3(landscape, spectrum, tables["cone"])
     return tables
