@@ -24,6 +24,9 @@ from avalanche_dco.plugins.support.settings import check_count
 class _DirectionMetric(PluginMetric):
     """Knows the plugin whose directions are measured."""
 
+    def __str__(self) -> str:
+        return type(self).__name__
+
     def before_training(self, strategy: Any) -> None:
         _plugin_of(strategy, self)
 
@@ -31,9 +34,6 @@ class _DirectionMetric(PluginMetric):
     def _value(strategy: Any, metric: str, value: float) -> MetricValue:
         name = get_metric_name(metric, strategy, add_experience=True, add_task=True)
         return MetricValue(metric, name, value, strategy.clock.train_iterations)
-
-    def __str__(self) -> str:
-        return type(self).__name__
 
 
 class Capacity(_DirectionMetric):

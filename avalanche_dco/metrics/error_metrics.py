@@ -1,7 +1,7 @@
 """Average, FWI and BWT error and the error matrix, as Avalanche metrics."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,42 +21,41 @@ class _RecordedMetric(PluginMetric):
         """:param recorder: the store of errors to share with other metrics; None for a new one."""
         super().__init__()
         self.recorder = ErrorRecorder() if recorder is None else recorder
-        self._seen = self.recorder.seen
+        self._heard = self.recorder.heard
+
+    def __str__(self) -> str:
+        return type(self).__name__
 
     def reset(self) -> None:
         """Forget the whole run, also for the metrics that share the recorder."""
         self.recorder.reset()
 
-    def _record(self, callback: Callable[[Any], None], strategy: Any) -> None:
-        """Call the recorder, unless a metric that shares it has done so for the same event."""
-        self._seen += 1
-        if self._seen > self.recorder.seen:
-            self.recorder.seen = self._seen
+    def _pass_on(self, callback: Callable[[Any], None], strategy: Any) -> None:
+        """Call the recorder, unless another metric that shares it has done so already."""
+        self._heard += 1
+        if self._heard > self.recorder.heard:
+            self.recorder.heard = self._heard
             callback(strategy)
 
     def before_training_exp(self, strategy: Any) -> None:
-        self._record(self.recorder.before_training_exp, strategy)
+        self._pass_on(self.recorder.before_training_exp, strategy)
 
     def before_eval(self, strategy: Any) -> None:
-        self._record(self.recorder.before_eval, strategy)
+        self._pass_on(self.recorder.before_eval, strategy)
 
     def before_eval_exp(self, strategy: Any) -> None:
-        self._record(self.recorder.before_eval_exp, strategy)
+        self._pass_on(self.recorder.before_eval_exp, strategy)
 
     def after_eval_iteration(self, strategy: Any) -> None:
-        self._record(self.recorder.after_eval_iteration, strategy)
+        self._pass_on(self.recorder.after_eval_iteration, strategy)
 
     def after_eval_exp(self, strategy: Any) -> list[MetricValue] | None:
-        self._record(self.recorder.after_eval_exp, strategy)
+        self._pass_on(self.recorder.after_eval_exp, strategy)
         return None
 
-    def _values(self, strategy: Any, by_stream: Mapping[str, Any]) -> list[MetricValue]:
-        names = {stream: f"{self}/eval_phase/{stream}_stream" for stream in by_stream}
-        x = strategy.clock.train_iterations
-        return [MetricValue(self, names[stream], value, x) for stream, value in by_stream.items()]
-
-    def __str__(self) -> str:
-        return type(self).__name__
+    def _stream_value(self, strategy: Any, stream: str, value: Any) -> MetricValue:
+        name = f"{self}/eval_phase/{stream}_stream"
+        return MetricValue(self, name, value, strategy.clock.train_iterations)
 
 
 class _StreamErrorMetric(_RecordedMetric):
@@ -82,7 +81,7 @@ class _StreamErrorMetric(_RecordedMetric):
             for stream in self.recorder.evaluated:
                 if stream not in values:
                     self.recorder.warn_undefined(stream)
-        return self._values(strategy, values)
+        return [self._stream_value(strategy, stream, value) for stream, value in values.items()]
 
 
 class AverageError(_StreamErrorMetric):
@@ -130,7 +129,9 @@ class ErrorMatrix(_RecordedMetric):
         return [MetricValue(self, name, error, strategy.clock.train_iterations)]
 
     def after_eval(self, strategy: Any) -> list[MetricValue]:
-        return self._values(strategy, self.result())
+        return [
+            self._stream_value(strategy, stream, value) for stream, value in self.result().items()
+        ]
 
 
 def error_metrics(

@@ -18,7 +18,7 @@ from avalanche_dco.core.compression import compress
 from avalanche_dco.core.directions import Directions, Weights
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.models import mlp_256
-from benchmarks.studies.timing import add_timing_arguments, alternately, prepare, report
+from benchmarks.studies.timing import add_timing_arguments, alternately, prepare, show
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +39,8 @@ def run(args: argparse.Namespace) -> int:
     figures["dco_comp"] = _compare(x, penalties, [held.nbytes for held in compressed], args.repeats)
     penalties = [_of_dco(x, args.k * tasks) for tasks in (args.few, args.many)]
     figures["dco"] = _compare(x, penalties, [held.nbytes for held in penalties], args.repeats)
-    return report(args, figures)
+    show(figures, args.out)
+    return 0
 
 
 def _compare(

@@ -26,7 +26,7 @@ from avalanche_dco.core.autoencoder import DirectionAutoencoder
 from avalanche_dco.core.directions import Directions, matrix_shape
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.models import mlp_256
-from benchmarks.studies.timing import add_timing_arguments, alternately, prepare, report
+from benchmarks.studies.timing import add_timing_arguments, alternately, prepare, show
 
 _SIDE = 2048  # of the square matrices whose product gives the machine's rate
 
@@ -43,7 +43,8 @@ def run(args: argparse.Namespace) -> int:
     x = {name: p.detach() for name, p in mlp_256().named_parameters()}
     figures = {name: getattr(args, name) for name in ("threads", "k", "m", "tasks")}
     figures |= measure_autoencoder(x, args.k, args.m, args.repeats)
-    return report(args, figures | measure_penalty(x, args.k * args.tasks, args.repeats))
+    show(figures | measure_penalty(x, args.k * args.tasks, args.repeats), args.out)
+    return 0
 
 
 def measure_autoencoder(x: dict[str, Tensor], k: int, m: int, repeats: int) -> dict[str, float]:

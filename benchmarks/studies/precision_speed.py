@@ -15,7 +15,7 @@ from torch import nn
 from avalanche_dco.errors import SettingError
 from avalanche_dco.models import ConvNet
 from benchmarks.runs.precision import Bfloat16Training
-from benchmarks.studies.timing import add_timing_arguments, alternately, prepare, report
+from benchmarks.studies.timing import add_timing_arguments, alternately, prepare, show
 
 _CLASSES = 10
 
@@ -38,7 +38,8 @@ def run(args: argparse.Namespace) -> int:
     seconds = alternately(args.repeats, *(_step(n, args.batch_size) for n in networks.values()))
     spent = {name: round(1e3 * s, 1) for name, s in zip(networks, seconds, strict=True)}
     figures = {"threads": args.threads, "batch_size": args.batch_size, "milliseconds": spent}
-    return report(args, figures)
+    show(figures, args.out)
+    return 0
 
 
 def _step(network: nn.Module, batch_size: int) -> Callable[[], None]:

@@ -6,7 +6,7 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,14 @@ from avalanche_dco.persistence.files import write_atomically
 from benchmarks.runs.records import surroundings
 
 
-def add_timing_arguments(parser: argparse.ArgumentParser, *, repeats: int) -> None:
+def add_timing_arguments(parser: argparse.ArgumentParser, repeats: int) -> None:
     """Declare --repeats, --threads and --out."""
     parser.add_argument("--repeats", type=int, default=repeats, help=f"default: {repeats}")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    add_out(parser)
+    add_out_argument(parser)
 
 
-def add_out(parser: argparse.ArgumentParser) -> None:
+def add_out_argument(parser: argparse.ArgumentParser) -> None:
     """Declare --out."""
     parser.add_argument("--out", type=Path, help="also write the figures to this JSON file")
 
@@ -52,12 +52,8 @@ def alternately(repeats: int, *actions: Callable[[], object]) -> list[float]:
     return [statistics.median(times[1:]) for times in seconds]
 
 
-def report(args: argparse.Namespace, figures: dict[str, Any]) -> int:
-    """Print the figures; with --out, write them with command, versions and machine.
-
-    :return: the exit status.
-    """
+def show(figures: Mapping[str, Any], out: Path | None) -> None:
+    """Print the figures, and write them to a JSON file with command, versions and machine."""
     print(json.dumps(figures, indent=2))
-    if args.out is not None:
-        write_atomically(args.out, json.dumps(surroundings() | figures, indent=2) + "\n")
-    return 0
+    if out is not None:
+        write_atomically(out, json.dumps(surroundings() | dict(figures), indent=2) + "\n")
