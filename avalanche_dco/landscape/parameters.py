@@ -1,4 +1,4 @@
-"""Trainable parameters as one vector of length d, and a model that is left as it was found."""
+"""Trainable parameters as one vector of length d, and a context that restores a model."""
 
 import copy
 from collections.abc import Iterator
@@ -9,24 +9,21 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from avalanche_dco.errors import ModelError
+from avalanche_dco.plugins.support.gradients import trainable
 from avalanche_dco.plugins.support.model_state import model_kept
 
 
 class FlatParameters:
     """The layout of a model's trainable parameters in one vector of length d.
 
-    Parameters with ``requires_grad=False`` are no coordinates of the landscape; they stay fixed.
+    Parameters with ``requires_grad=False`` are not coordinates of the landscape; they stay fixed.
 
     :param model: the model; only names, shapes and current values are read.
     """
 
     def __init__(self, model: nn.Module):
         self.model = model
-        self.shapes = {
-            name: parameter.shape
-            for name, parameter in model.named_parameters()
-            if parameter.requires_grad
-        }
+        self.shapes = {name: parameter.shape for name, parameter in trainable(model).items()}
         if not self.shapes:
             raise ModelError(
                 f"{type(model).__name__} has no trainable parameter, so its loss landscape has no "
@@ -34,22 +31,15 @@ class FlatParameters:
             )
         self.size = sum(shape.numel() for shape in self.shapes.values())
 
-    def _trainable(self) -> Iterator[nn.Parameter]:
-        parameters = dict(self.model.named_parameters())
-        return (parameters[name] for name in self.shapes)
-
     def values(self) -> Tensor:
         """A copy of the parameters, shape (d,)."""
-        return torch.cat([parameter.detach().flatten() for parameter in self._trainable()])
+        return torch.cat([self.model.get_parameter(n).detach().flatten() for n in self.shapes])
 
     def gradient(self) -> Tensor:
         """A copy of the gradients, shape (d,); zero where the loss does not reach a parameter."""
-        return torch.cat(
-            [
-                (torch.zeros_like(p) if p.grad is None else p.grad.detach()).flatten()
-                for p in self._trainable()
-            ]
-        )
+        parameters = [self.model.get_parameter(name) for name in self.shapes]
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        return torch.cat([gradient.detach().flatten() for gradient in gradients])
 
     def unflatten(self, vectors: Tensor) -> dict[str, Tensor]:
         """Shape (..., d) to one tensor of shape (..., *shape) per parameter name.
@@ -65,13 +55,13 @@ class FlatParameters:
 
 @contextmanager
 def preserved(model: nn.Module, optimizer: Optimizer | None = None) -> Iterator[None]:
-    """Whatever happens inside, the model (and the optimizer) come out as they went in.
+    """Restore a model, and its optimizer if given, on exit and after an exception.
 
-    Parameters, buffers (also those that a module binds to a new tensor), ``.grad`` and the
-    train/eval mode of every single module are put back, also after an exception.
+    Restores parameters, buffers (also those that a module binds to a new tensor), ``.grad`` and the
+    train or eval mode of every module.
 
     :param model: the model to restore.
-    :param optimizer: an optimizer of this model whose state is to be restored too.
+    :param optimizer: an optimizer of this model whose state is restored too.
     """
     state = copy.deepcopy(optimizer.state_dict()) if optimizer is not None else None
     try:

@@ -1,4 +1,4 @@
-r"""Eigenvectors of :math:`G G^T` from a stream of gradients, by whichever way is affordable.
+r"""Eigenvectors of :math:`G G^T` from a stream of gradients, by the method that fits in memory.
 
 Index legend: d parameters, n gradients, k eigenvectors kept, l columns of a sketch. G is d x n
 as in the paper; blocks of gradients come as rows (b x d). All sums are in float64: the
@@ -8,7 +8,7 @@ eigenvalues of gradients after convergence span more orders of magnitude than fl
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ _FLOAT64 = 8  # bytes
 
 @dataclass(frozen=True)
 class GradientSpectrum:
-    """What the gradients after convergence say about the landscape; indices count from 1.
+    """Mean and leading eigenvectors of the gradients after convergence; indices count from 1.
 
     :param eigenvalues: of :math:`G G^T`, shape (k,), descending.
     :param eigenvectors: shape (d, k), orthonormal columns in the same order.
@@ -65,12 +65,6 @@ class GradientSpectrum:
         return index
 
 
-class _Accumulator(Protocol):
-    def add(self, block: Tensor) -> None: ...
-
-    def eigen(self) -> tuple[Tensor, Tensor]: ...
-
-
 class _Outer:
     """Adds up the d x d matrix itself; the gradients are not kept. For d <= n."""
 
@@ -105,9 +99,7 @@ class _Gram:
         rank = _numerical_rank(values)
         coefficients = coefficients[:, :rank] / values[:rank].sqrt()
         sizes = [len(block) for block in self.blocks]
-        vectors = torch.zeros(
-            self.blocks[0].shape[1], rank, dtype=torch.float64, device=values.device
-        )
+        vectors = values.new_zeros(self.blocks[0].shape[1], rank)
         for block, part in zip(self.blocks, coefficients.split(sizes), strict=True):
             vectors.addmm_(block.double().T, part)
         # Small eigenvalues cost orthogonality (an error of eps * lambda_1 / lambda_i); QR gives it
@@ -154,20 +146,14 @@ def _numerical_rank(values: Tensor) -> int:
 
 
 def _accumulator(
-    method: Method,
-    size: int,
-    count: int,
-    top: int | None,
-    seed: int,
-    memory_limit: int,
-    sample: Tensor,
-) -> _Accumulator:
+    method: Method, size: int, count: int, top: int | None, seed: int, limit: int, sample: Tensor
+) -> _Outer | _Gram | _Randomized:
     if method == "auto":
         exact: Method = "outer" if size <= count else "gram"
         kept = size * size * _FLOAT64
         if exact == "gram":
             kept = count * size * sample.element_size() + count * count * _FLOAT64
-        method = exact if kept <= memory_limit else "randomized"
+        method = exact if kept <= limit else "randomized"
     if method == "outer":
         return _Outer(size, sample.device)
     if method == "gram":
@@ -176,7 +162,7 @@ def _accumulator(
         if top is None:
             raise SettingError(
                 f"method='randomized' (chosen by 'auto' when the exact ways for d={size}, "
-                f"n={count} need more than memory_limit={memory_limit:,} bytes) approximates the "
+                f"n={count} need more than memory_limit={limit:,} bytes) approximates the "
                 "leading eigenvectors only: say how many with top=, e.g. top=400."
             )
         return _Randomized(size, min(2 * top, size), seed, sample.device)
@@ -228,14 +214,12 @@ def gradient_spectrum(
     :param memory_limit: bytes that ``"auto"`` may spend on an exact method.
     :param seed: seed of the randomized method's test matrix.
     """
-    accumulator: _Accumulator | None = None
-    total = torch.zeros(())
-    seen = 0
+    accumulator, total, seen = None, torch.zeros(()), 0
     for block in _blocks(gradients, size):
         if not block.isfinite().all():
             raise GradientError(
                 f"Among gradients {seen + 1} to {seen + len(block)} one is infinite or not a "
-                "number; its direction means nothing. Lower the learning rate."
+                "number, so it has no direction. Lower the learning rate."
             )
         if accumulator is None:
             accumulator = _accumulator(method, size, count, top, seed, memory_limit, block)

@@ -1,7 +1,7 @@
 """The loss at many perturbed parameter vectors at once."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from avalanche_dco.errors import SettingError
 from avalanche_dco.landscape.parameters import FlatParameters, preserved
 from avalanche_dco.landscape.trajectory import Criterion
 
+Batch = tuple[Tensor, Tensor]
 Progress = Callable[[int], object]
 
 _BISECTIONS = 16  # of a bracket a quarter as wide as it is far: more than six digits
@@ -84,15 +85,10 @@ class LossLandscape:
         return self.criterion(functional_call(self.model, values, (inputs,)), targets)
 
     def _losses(self, offsets: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-        """(P, d) offsets from x* to (P,) losses on one batch, in float64."""
-        return torch.cat(
-            [
-                self._batched(self._origin + chunk, inputs, targets).double()
-                for chunk in offsets.split(self.chunk_size)
-            ]
-        )
+        """Losses at up to ``chunk_size`` offsets (P, d) from x* on one batch: (P,), in float64."""
+        return self._batched(self._origin + offsets, inputs, targets).double()
 
-    def _data(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def _data(self) -> Iterator[Batch]:
         device = self._origin.device
         for inputs, targets, *_ in self.batches:
             yield inputs.to(device), targets.to(device)
@@ -153,12 +149,11 @@ class LossLandscape:
         reach: float = 100.0,
         points: int = 40,
     ) -> Tensor:
-        r"""How far one may go along :math:`\pm v_i` until f exceeds a level, shape (alphas, 2).
+        r"""Distance along :math:`\pm v_i` at which f first exceeds a level, shape (alphas, 2).
 
-        The first column is the way along :math:`-v_i`, the second along :math:`+v_i`. A geometric
-        grid that ends at ``reach`` brackets the first crossing, bisection locates it. Zero where
-        f exceeds the level at :math:`\beta = 0` already; infinite where it does not up to
-        ``reach``.
+        The first column is along :math:`-v_i`, the second along :math:`+v_i`. A geometric grid that
+        ends at ``reach`` brackets the first crossing, bisection locates it. Zero where f exceeds
+        the level at :math:`\beta = 0` already; infinite where it does not up to ``reach``.
 
         :param mean_gradient: :math:`\bar g`, shape (d,).
         :param direction: :math:`v_i`, shape (d,).
@@ -229,13 +224,28 @@ class LossLandscape:
                 f"draws={draws} over {batches} batch(es): each needs 2 or more for a standard "
                 "error. Use more draws, larger batches, or spread_draws=False."
             )
-        shares = [draws // batches + (b < draws % batches) for b in range(batches)]
         scale = torch.tensor(list(sigmas), dtype=torch.float64) / math.sqrt(self.parameters.size)
         normal = torch.randn(draws, basis.shape[1], generator=generator).to(basis)
-        advance = progress if progress is not None else (lambda _: None)
+        # Strata: draws, and the batches that each of them is evaluated on.
+        strata: Iterable[tuple[Tensor, Iterable[Batch]]] = [(normal, self._data())]
         if spread_draws:
-            return self._spread(basis, scale, normal.split(shares), advance)
-        return self._every_draw_on_everything(basis, scale, normal, advance)
+            strata = zip(normal.tensor_split(batches), ([b] for b in self._data()), strict=True)
+        mean, variance = torch.zeros(2, len(scale), dtype=torch.float64)
+        samples = 0
+        with torch.no_grad(), preserved(self.model):
+            self.model.eval()
+            for share, data in strata:
+                total = torch.zeros(len(scale), len(share), dtype=torch.float64)
+                for inputs, targets in data:
+                    total += len(targets) * self._scaled_losses(
+                        basis, scale, share, inputs, targets
+                    )
+                    samples += len(targets)
+                mean += total.mean(1)
+                variance += total.var(1) / len(share)
+                if progress is not None:
+                    progress(len(share))
+        return SubspaceLoss(mean / samples, variance.sqrt() / samples)
 
     def _orthonormal(self, basis: Tensor) -> Tensor:
         rows = self._directions(*basis.T)
@@ -247,35 +257,6 @@ class LossLandscape:
                 "no projection; use torch.linalg.qr(basis)[0]."
             )
         return rows.T
-
-    def _spread(
-        self, basis: Tensor, scale: Tensor, shares: Sequence[Tensor], advance: Progress
-    ) -> SubspaceLoss:
-        mean, variance = torch.zeros(2, len(scale), dtype=torch.float64)
-        samples = 0
-        with torch.no_grad(), preserved(self.model):
-            self.model.eval()
-            for share, (inputs, targets) in zip(shares, self._data(), strict=True):
-                losses = self._scaled_losses(basis, scale, share, inputs, targets)
-                mean += len(targets) * losses.mean(1)
-                variance += len(targets) ** 2 * losses.var(1) / len(share)
-                samples += len(targets)
-                advance(len(share))
-        return SubspaceLoss(mean / samples, variance.sqrt() / samples)
-
-    def _every_draw_on_everything(
-        self, basis: Tensor, scale: Tensor, normal: Tensor, advance: Progress
-    ) -> SubspaceLoss:
-        total = torch.zeros(len(scale), len(normal), dtype=torch.float64)
-        samples = 0
-        with torch.no_grad(), preserved(self.model):
-            self.model.eval()
-            for inputs, targets in self._data():
-                total += len(targets) * self._scaled_losses(basis, scale, normal, inputs, targets)
-                samples += len(targets)
-            advance(len(normal))
-        losses = total / samples
-        return SubspaceLoss(losses.mean(1), losses.std(1) / math.sqrt(len(normal)))
 
     def _scaled_losses(
         self, basis: Tensor, scale: Tensor, normal: Tensor, inputs: Tensor, targets: Tensor

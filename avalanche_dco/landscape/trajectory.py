@@ -22,7 +22,7 @@ def _endless(batches: Iterable) -> Iterator[tuple[Tensor, Tensor]]:
             yield inputs, targets
         if empty:
             raise SettingError(
-                "The batches for the trajectory gave out: the data is empty, or a generator that "
+                "The batches for the trajectory ran out: the data is empty, or a generator that "
                 "can be read only once. Give a DataLoader or a list of (inputs, targets)."
             )
 
@@ -33,8 +33,8 @@ def trajectory_gradients(
     r"""Yield the gradients of ``steps`` further optimizer steps, each of shape (d,).
 
     The i-th is :math:`\nabla L(x_i; \zeta_i)`, taken before the i-th step, in training mode.
-    While the generator lives the model travels; when it ends or is closed, model and optimizer
-    are back where they started.
+    The model moves while the generator is open; when it ends or is closed, model and optimizer
+    are restored.
 
     :param model: a converged model, at :math:`x^*`.
     :param criterion: ``criterion(outputs, targets)``, a scalar.
@@ -66,19 +66,16 @@ def trajectory_spectrum(
     method: Method = "auto",
     progress: Progress | None = None,
 ) -> GradientSpectrum:
-    """Averaged gradient and eigenvectors of :math:`G G^T` along the optimizer's further way.
+    """Averaged gradient and eigenvectors of :math:`G G^T` along the optimizer's further steps.
 
-    :param model: a converged model, at :math:`x^*`; restored afterwards.
-    :param criterion: ``criterion(outputs, targets)``, a scalar.
-    :param optimizer: the optimizer that moves the model; restored afterwards.
-    :param batches: mini-batches ``(inputs, targets, ...)``, read again and again as needed.
-    :param steps: the number n of gradients.
-    :param top: how many eigenvectors to keep; all of the numerical rank if None.
-    :param method: see :func:`gradient_spectrum`.
+    Model and optimizer are restored afterwards. ``model``, ``criterion``, ``optimizer``,
+    ``batches`` and ``steps`` are those of :func:`trajectory_gradients`, ``top`` and ``method``
+    those of :func:`gradient_spectrum`.
+
     :param progress: wraps the stream of gradients, e.g. ``functools.partial(tqdm, total=steps)``.
     """
     size = FlatParameters(model).size
-    # Closed at once, also after an error: a traceback would keep the model on its travels.
+    # Closed explicitly: after an error the traceback would keep it open, and the model moved.
     with closing(
         trajectory_gradients(model, criterion, optimizer, batches, steps=steps)
     ) as gradients:

@@ -24,6 +24,9 @@ from avalanche_dco.plugins.support.settings import check_count
 class _DirectionMetric(PluginMetric):
     """Knows the plugin whose directions are measured."""
 
+    def __str__(self) -> str:
+        return type(self).__name__
+
     def before_training(self, strategy: Any) -> None:
         _plugin_of(strategy, self)
 
@@ -60,8 +63,7 @@ class Capacity(_DirectionMetric):
     def reset(self) -> None:
         """Forget the latest shares."""
         self._shares: dict[str, float] = {}
-        # Lives for one experience.
-        self._span: DirectionSpan | None = None
+        self._span: DirectionSpan | None = None  # for one experience
 
     def result(self) -> dict[str, float]:
         """The shares of the latest experience, by the metric's name."""
@@ -70,11 +72,8 @@ class Capacity(_DirectionMetric):
     def before_training_exp(self, strategy: Any) -> MetricValue | None:
         self.reset()
         penalty = _plugin_of(strategy, self).penalty
-        self._span = (
-            None
-            if penalty is None
-            else DirectionSpan(penalty.directions, couple_layers=penalty.couple_layers)
-        )
+        if penalty is not None:
+            self._span = DirectionSpan(penalty.directions, couple_layers=penalty.couple_layers)
         value = self._measured(strategy, "CapacityStart") if self.start else None
         if not self.end:
             self._span = None
@@ -91,9 +90,6 @@ class Capacity(_DirectionMetric):
             share = mean_share(self._span, _gradients(strategy, self.batches))
         self._shares[metric] = share
         return self._value(strategy, metric, share)
-
-    def __str__(self) -> str:
-        return "Capacity"
 
 
 class DirectionMemory(_DirectionMetric):
@@ -115,9 +111,6 @@ class DirectionMemory(_DirectionMetric):
         self._bytes = _plugin_of(strategy, self).memory_bytes
         return self._value(strategy, str(self), self._bytes)
 
-    def __str__(self) -> str:
-        return "DirectionMemory"
-
 
 def capacity_metrics(
     *, start: bool = True, end: bool = True, memory: bool = True, batches: int = 16
@@ -130,7 +123,6 @@ def capacity_metrics(
     :param end: emit it when training has ended.
     :param memory: emit the bytes that the plugin keeps.
     :param batches: mini-batches over which the share is averaged; see :class:`Capacity`.
-    :return: the metrics.
     """
     metrics: list[PluginMetric] = []
     if start or end:
@@ -152,7 +144,7 @@ def _plugin_of(strategy: Any, metric: PluginMetric) -> DirectionConstrainedPlugi
         names = ", ".join(type(plugin).__name__ for plugin in found)
         raise SettingError(
             f"The metric {metric} measures the directions of one plugin, but the strategy has "
-            f"{len(found)} that collect some ({names}), and it is not said whose are meant. Keep "
+            f"{len(found)} that collect some ({names}), and does not know which to measure. Keep "
             "one of them; note that DCO(...) and DCOComp(...) bring their own."
         )
     return found[0]
@@ -168,7 +160,5 @@ def _gradients(strategy: Any, batches: int) -> Iterator[Weights]:
     stream = BatchStream(dataset.subset(chosen.tolist()), size)
     parameters = trainable(strategy.model)
     for batch in itertools.islice(stream, count):
-        gradients = criterion_gradients(strategy, batch, parameters)
-        yield {
-            name: part for name, part in zip(parameters, gradients, strict=True) if part is not None
-        }
+        gradients = zip(parameters, criterion_gradients(strategy, batch, parameters), strict=True)
+        yield {name: part for name, part in gradients if part is not None}

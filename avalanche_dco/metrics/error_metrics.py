@@ -18,13 +18,13 @@ class _RecordedMetric(PluginMetric):
     """Passes Avalanche's callbacks on to the recorder, which metrics may share."""
 
     def __init__(self, recorder: ErrorRecorder | None = None) -> None:
-        """Init.
-
-        :param recorder: the store of errors to share with other metrics; None for one's own.
-        """
+        """:param recorder: the store of errors to share with other metrics; None for a new one."""
         super().__init__()
         self.recorder = ErrorRecorder() if recorder is None else recorder
         self._heard = self.recorder.heard
+
+    def __str__(self) -> str:
+        return type(self).__name__
 
     def reset(self) -> None:
         """Forget the whole run, also for the metrics that share the recorder."""
@@ -66,10 +66,7 @@ class _StreamErrorMetric(_RecordedMetric):
     def _compute(matrix: np.ndarray, learned_at: LearnedAt) -> float: ...
 
     def result(self) -> dict[str, float]:
-        """The value of every stream evaluated last, where it is defined.
-
-        :return: stream name -> error, as a fraction.
-        """
+        """The error of every stream evaluated last, by its name, where it is defined."""
         if not self.recorder.learned_at:
             return {}
         values = {
@@ -92,26 +89,17 @@ class AverageError(_StreamErrorMetric):
 
     _compute = staticmethod(average_error)
 
-    def __str__(self) -> str:
-        return "AverageError"
-
 
 class FWIError(_StreamErrorMetric):
     """Mean error right after each experience's own training; see :func:`.fwi_error`."""
 
     _compute = staticmethod(fwi_error)
 
-    def __str__(self) -> str:
-        return "FWIError"
-
 
 class BWTError(_StreamErrorMetric):
     """Mean rise of the error since each experience's own training; see :func:`.bwt_error`."""
 
     _compute = staticmethod(bwt_error)
-
-    def __str__(self) -> str:
-        return "BWTError"
 
 
 class ErrorMatrix(_RecordedMetric):
@@ -123,10 +111,7 @@ class ErrorMatrix(_RecordedMetric):
     """
 
     def result(self) -> dict[str, ErrorMatrixValue]:
-        """The matrix of every stream evaluated last.
-
-        :return: stream name -> matrix; empty before the first training.
-        """
+        """The matrix of every stream evaluated last, by its name; empty before any training."""
         if not self.recorder.learned_at:
             return {}
         return {
@@ -147,9 +132,6 @@ class ErrorMatrix(_RecordedMetric):
         return [
             self._stream_value(strategy, stream, value) for stream, value in self.result().items()
         ]
-
-    def __str__(self) -> str:
-        return "ErrorMatrix"
 
 
 def error_metrics(

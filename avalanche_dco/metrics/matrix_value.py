@@ -27,11 +27,7 @@ class ErrorMatrixValue(AlternativeValues):
         self.learned_at = dict(learned_at)
 
     def best_supported_value(self, *supported_types: type) -> Any:
-        """The form a logger gets.
-
-        :param supported_types: the types the logger can take.
-        :return: an image if it takes one, otherwise a tensor, otherwise None.
-        """
+        """An image if the logger takes one, otherwise a tensor, otherwise None."""
         if Image.Image in supported_types:
             return self.image()
         if torch.Tensor in supported_types:
@@ -40,7 +36,7 @@ class ErrorMatrixValue(AlternativeValues):
 
     def image(self) -> Image.Image:
         """The matrix as a heat map."""
-        # Imported here: who logs numbers alone does not load the drawing code.
+        # Imported here: a run that logs only numbers does not load the drawing code.
         from avalanche_dco.plots import draw_error_matrix  # noqa: PLC0415
 
         buffer = BytesIO()

@@ -15,28 +15,20 @@ class ErrorRecorder:
 
     def __init__(self) -> None:
         self.heard = 0
-        """Callbacks taken in. Every metric that shares this store passes on every callback; the
-        first to do so counts."""
-
+        """Events recorded: every metric that shares this store reports every event, the first one
+        to do so counts."""
         self.reset()
 
     def reset(self) -> None:
         """Forget the run."""
-        # The state that lives as long as the run.
         self.errors: dict[tuple[str, int], dict[int, float]] = {}
         """(stream, experience) -> training -> error; the last evaluation wins."""
-
         self.learned_at: dict[int, int] = {}
         """Experience -> the matrix row of its latest training."""
-
-        self.progress = TrainingProgress()
-
-        self._warned: set[str] = set()
-
-        # The state of one call of eval, and of one evaluated experience.
         self.evaluated: list[str] = []
         """The streams of the latest call of eval."""
-
+        self.progress = TrainingProgress()
+        self._warned: set[str] = set()
         self._wrong: int | Tensor = 0
         self._total = 0
 

@@ -5,9 +5,9 @@ Every function takes the frame of :class:`.PandasLogger` (or :func:`.read_log`) 
 concatenate frames with a ``method`` column, and with a ``seed`` column for repeated runs: means
 are drawn, with the standard deviation over seeds.
 
-The colours are those of Okabe and Ito, told apart with any kind of colour vision; markers and
-hatching say the same again. Black is drawn in rcParams' text colour, so that figures may be made
-for dark pages.
+The colours are those of Okabe and Ito, which are distinct with any kind of colour vision; markers
+and hatching repeat them. Black is drawn in rcParams' text colour, so that figures also suit dark
+pages.
 """
 
 from avalanche_dco.plots.bars import plot_fwi_bwt

@@ -11,17 +11,17 @@ from avalanche_dco.plots.style import (
     PALETTE,
     WIDTH,
     columns,
-    ink,
     latest,
     new_figure,
     select,
+    text_colour,
 )
 
 
 def plot_fwi_bwt(frame: pd.DataFrame, *, stream: str = "test", width: float = WIDTH) -> Figure:
     """Final FWI and BWT error side by side, one pair of bars per method.
 
-    The bars lie where the methods' names would not fit beside each other.
+    The bars are horizontal where the methods' names would not fit beside each other.
 
     :param frame: metrics with ``FWIError`` and ``BWTError`` in them.
     :param stream: the evaluated stream.
@@ -29,8 +29,8 @@ def plot_fwi_bwt(frame: pd.DataFrame, *, stream: str = "test", width: float = WI
     """
     figure, axes = new_figure(width)
     names = list(select(frame, "FWIError", stream)["method"].unique())
-    lying = len(names) > MOST_BESIDE or columns(names, width) < len(names)
-    draw, spread = (axes.barh, "xerr") if lying else (axes.bar, "yerr")
+    horizontal = len(names) > MOST_BESIDE or columns(names, width) < len(names)
+    draw, spread = (axes.barh, "xerr") if horizontal else (axes.bar, "yerr")
     methods: list[str] = []
     thickness = 0.38
     for offset, (metric, label, colour, hatch) in enumerate(
@@ -53,22 +53,22 @@ def plot_fwi_bwt(frame: pd.DataFrame, *, stream: str = "test", width: float = WI
             color=colour,
             hatch=hatch,
             edgecolor="white",
-            error_kw={"elinewidth": 1, "capsize": 3, "ecolor": ink()},
+            error_kw={"elinewidth": 1, "capsize": 3, "ecolor": text_colour()},
         )
         axes.bar_label(bars, fmt="%.1f", padding=2, fontsize=9)
-    axes.grid(axis="x" if lying else "y", alpha=0.3)
+    axes.grid(axis="x" if horizontal else "y", alpha=0.3)
     axes.set_axisbelow(True)
     room = max(0.6, (3 - len(methods)) / 2 + 0.6)  # one method alone does not fill the width
     ends = (-room, len(methods) - 1 + room)
-    if lying:
-        axes.axvline(0, color=ink(), linewidth=0.8)
+    if horizontal:
+        axes.axvline(0, color=text_colour(), linewidth=0.8)
         axes.set_yticks(np.arange(len(methods)), methods)
         axes.set(xlabel="Final error (%)", ylabel="Method", ylim=ends[::-1])
         axes.margins(x=0.18)
         lines = sum(method.count("\n") + 1 for method in methods)
         figure.set_figheight(max(4.0, 1.2 + 0.34 * len(methods), 1.2 + 0.2 * lines))
     else:
-        axes.axhline(0, color=ink(), linewidth=0.8)
+        axes.axhline(0, color=text_colour(), linewidth=0.8)
         axes.set_xticks(np.arange(len(methods)), methods)
         axes.set(ylabel="Final error (%)", xlim=ends)
         axes.margins(y=0.12)

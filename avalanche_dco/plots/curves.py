@@ -1,7 +1,8 @@
 """Lines against the number of trainings: average error, capacity."""
 
+from typing import Any
+
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -46,19 +47,17 @@ def plot_average_error(
             continue
         axes.plot(percent.index, percent["mean"], label=method, **style)
         if shaded:
-            axes.fill_between(
-                percent.index,
-                percent["mean"] - percent["std"],
-                percent["mean"] + percent["std"],
-                color=style["color"],
-                alpha=0.2,
-                linewidth=0,
-            )
+            low, high = percent["mean"] - percent["std"], percent["mean"] + percent["std"]
+            band: dict[str, Any] = {"color": style["color"], "alpha": 0.2, "linewidth": 0}
+            axes.fill_between(percent.index, low, high, **band)
     axes.set(xlabel="Experiences trained", ylabel="Average error (%)")
     start_at_zero(axes)
     if longest == 1:
         axes.set_xlim(0.5, 1.5)
-    _finish(axes, last["method"])
+    axes.grid(alpha=0.3)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    if last["method"].iloc[0] != ONE_RUN:
+        add_legend(axes)
     return figure
 
 
@@ -73,18 +72,15 @@ def plot_capacity(frame: pd.DataFrame) -> Figure:
     """
     figure = Figure(figsize=(6.4, 5.6), layout="constrained")
     share, memory = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
-    methods = None
-    for metric, axes, scale, look in (
-        ("CapacityStart", share, 1.0, {"linestyle": "--", "markerfacecolor": "white"}),
-        ("CapacityEnd", share, 1.0, {}),
-        ("DirectionMemory", memory, 2.0**-20, {}),
+    for metric, axes, scale, when, look in (
+        ("CapacityStart", share, 1.0, "start", {"linestyle": "--", "markerfacecolor": "white"}),
+        ("CapacityEnd", share, 1.0, "end", {}),
+        ("DirectionMemory", memory, 2.0**-20, "", {}),
     ):
         last = latest(select(frame, metric, None), ["method", "seed", "trained"])
-        methods = last["method"] if methods is None else methods
         for index, (method, runs) in enumerate(last.groupby("method", sort=False)):
             mean = scale * runs.groupby("trained")["value"].mean()
-            when = {"CapacityStart": "start", "CapacityEnd": "end"}.get(metric)
-            label = ", ".join(part for part in (str(method), when) if part)
+            label = when if method == ONE_RUN else f"{method}, {when}"
             axes.plot(mean.index, mean, label=label, **(look_of(index) | look))
     share.set_ylabel("Share of gradient energy in\nprohibited directions")
     share.set_ylim(-0.03, 1.03)
@@ -95,10 +91,3 @@ def plot_capacity(frame: pd.DataFrame) -> Figure:
         axes.grid(alpha=0.3)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
-
-
-def _finish(axes: Axes, methods: pd.Series) -> None:
-    axes.grid(alpha=0.3)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    if methods.iloc[0] != ONE_RUN:
-        add_legend(axes)

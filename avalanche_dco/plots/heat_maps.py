@@ -35,10 +35,8 @@ def plot_error_matrix(frame: pd.DataFrame, *, stream: str = "test") -> Figure:
     figure, panels = _matrix_panels(steps, columns, panels=len(methods))
     for axes, method in zip(panels, methods, strict=True):
         one = cells[cells["method"] == method]
-        mean = one.groupby(["trained", "experience"])["value"].mean()
-        matrix = np.full((steps, columns), np.nan)
-        for (trained, experience), error in mean.items():
-            matrix[int(trained) - 1, int(experience)] = error
+        mean = one.pivot_table(index="trained", columns="experience", values="value")
+        matrix = mean.reindex(index=range(1, steps + 1), columns=range(columns)).to_numpy(float)
         own = one.dropna(subset="training_experience")
         learned_at = dict(zip(own["training_experience"], own["trained"] - 1, strict=True))
         _heat_map(axes, matrix, learned_at)
@@ -91,15 +89,11 @@ def _heat_map(axes: Axes, matrix: np.ndarray, learned_at: Mapping[int, int]) -> 
                 column, row, text, ha="center", va="center", fontsize=9,
                 color="white" if dark else "black",
             )  # fmt: skip
-    trained = {row: experience for experience, row in learned_at.items()}
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     if rows <= 2 * _LARGEST_ANNOTATED:
-        labels = [
-            f"{row + 1}" + (f" (exp {trained[row]})" if row in trained else "")
-            for row in range(rows)
-        ]
-        axes.set_yticks(range(rows), labels)
+        names = {row: f" (exp {experience})" for experience, row in learned_at.items()}
+        axes.set_yticks(range(rows), [f"{row + 1}{names.get(row, '')}" for row in range(rows)])
     if columns <= 2 * _LARGEST_ANNOTATED:
         axes.set_xticks(range(columns))
     axes.set(xlabel="Evaluated experience", ylabel="After training")

@@ -11,15 +11,8 @@ from matplotlib.figure import Figure
 from avalanche_dco.errors import SettingError
 
 PALETTE = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-    "#000000",
-    "#F0E442",
-)
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442",
+)  # fmt: skip
 WIDTH = 6.4
 """Of a figure, in inches."""
 MOST_BESIDE = 4
@@ -62,10 +55,7 @@ def latest(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def new_figure(width: float) -> tuple[Figure, Axes]:
-    """A figure with one pair of axes.
-
-    :param width: in inches.
-    """
+    """A figure with one pair of axes, so many inches wide."""
     figure = Figure(figsize=(width, 4.0), layout="constrained")
     axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
@@ -76,7 +66,7 @@ def look_of(index: int) -> dict[str, Any]:
     """Colour and marker of a method; with more methods than colours, the lines change too."""
     turn, place = divmod(index, len(PALETTE))
     return {
-        "color": ink() if PALETTE[place] == _BLACK else PALETTE[place],
+        "color": text_colour() if PALETTE[place] == _BLACK else PALETTE[place],
         "marker": _MARKERS[place],
         "linestyle": ("-", ":", "-.")[turn % 3],
         "markersize": 5,
@@ -84,10 +74,7 @@ def look_of(index: int) -> dict[str, Any]:
 
 
 def start_at_zero(axes: Axes) -> None:
-    """Show errors from zero on, with some room above the highest.
-
-    :param axes: with everything drawn.
-    """
+    """Show errors from zero on, with some room above the highest that is drawn."""
     axes.set_ylim(0, 1.06 * axes.dataLim.y1 or 1.0)
 
 
@@ -116,6 +103,6 @@ def columns(labels: list[str], width: float) -> int:
     return int(np.clip(72 * width // (_POINTS_PER_CHARACTER * (longest + 4)), 1, 6))
 
 
-def ink() -> Any:
-    """What black is drawn in: the colour of text."""
+def text_colour() -> Any:
+    """The colour that black is drawn in."""
     return rcParams["text.color"]

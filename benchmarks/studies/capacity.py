@@ -22,8 +22,6 @@ import pandas as pd
 import torch
 from avalanche.benchmarks import CLScenario
 from avalanche.training.plugins import EvaluationPlugin
-from rich.console import Console
-from rich.table import Table
 from torch import nn
 
 from avalanche_dco.errors import SettingError
@@ -98,7 +96,6 @@ SETUPS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line."""
     parser.add_argument("--data", required=True, choices=sorted(SETUPS))
     parser.add_argument("--methods", nargs="+", choices=["dco", "naive"], default=["dco", "naive"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
@@ -131,11 +128,11 @@ def run(args: argparse.Namespace) -> int:
                 write_study(args.out, study)
             frames.append(study.runs[name].metrics.assign(method=method, seed=seed))
     frame = pd.concat(frames)
-    console = Console()
-    console.print(table(frame))
+    print("Mean over seeds; errors in %")
+    print(summary(frame).to_string(float_format="{:.3f}".format, na_rep=""))
     if set(args.methods) == {"dco", "naive"}:
-        console.print("Error on the new experience, DCO's minus Naive's (%), by CapacityStart:")
-        console.print(cost_by_share(frame).round(2))
+        print("Error on the new experience, DCO's minus Naive's (%), by CapacityStart:")
+        print(cost_by_share(frame).round(2))
     if args.figures is not None:
         draw(frame, args.figures, args.data)
     return 0
@@ -193,17 +190,3 @@ def measure(name: str, data: str, method: str, seed: int, root: Path | None) -> 
     frame = logger.to_frame()
     kept = frame["metric"].isin(_KEPT_METRICS) & frame["value"].notna()
     return Run(name, record, {"seconds": seconds}, frame[kept])
-
-
-def table(frame: pd.DataFrame) -> Table:
-    """One line per experience, means over seeds; shares, and errors in per cent."""
-    shown = Table(title="Mean over seeds; errors in %")
-    columns = summary(frame)
-    shown.add_column("method")
-    shown.add_column("experience", justify="right")
-    for title in columns:
-        shown.add_column(str(title), justify="right")
-    for place, numbers in zip(columns.index, columns.to_numpy(), strict=True):
-        cells = ["" if pd.isna(number) else f"{number:.3f}" for number in numbers]
-        shown.add_row(*map(str, place), *cells)
-    return shown

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from avalanche_dco.plots import PALETTE, plot_capacity
+from avalanche_dco.plots import plot_capacity
+from avalanche_dco.plots.style import WIDTH, look_of, new_figure
 
 _BANDS = [0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.01]
 _NAMES = {"dco": "DCO", "naive": "Naive"}
-_LOOKS: dict[tuple[str, str], dict[str, Any]] = {
-    ("dco", "new"): {"color": PALETTE[0], "marker": "o"},
-    ("naive", "new"): {"color": PALETTE[1], "marker": "s"},
-    ("dco", "average"): {"color": PALETTE[0], "marker": "o", "linestyle": "--", "mfc": "white"},
-    ("naive", "average"): {"color": PALETTE[1], "marker": "s", "linestyle": "--", "mfc": "white"},
-}
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
@@ -56,18 +50,14 @@ def cost_by_share(frame: pd.DataFrame) -> pd.DataFrame:
     :return: by band of ``CapacityStart``: the number of experiences, and DCO's error on the new
         experience, right after its training, minus Naive's, in %: mean, least and most.
     """
-    keys = ["seed", "trained"]
+    new = "metric == 'ErrorMatrix' and experience == training_experience"
 
-    def own_error(method: str) -> pd.Series:
-        rows = frame[frame["method"] == method]
-        own = (rows["metric"] == "ErrorMatrix") & (
-            rows["experience"] == rows["training_experience"]
-        )
-        return 100 * rows[own].set_index(keys)["value"]
+    def values(query: str) -> pd.Series:
+        return frame.query(query).set_index(["seed", "trained"])["value"]
 
-    shares = frame.query("method == 'dco' and metric == 'CapacityStart' and trained > 1")
-    start = shares.set_index(keys)["value"]
-    cost = (own_error("dco") - own_error("naive")).reindex(start.index)
+    start = values("method == 'dco' and metric == 'CapacityStart' and trained > 1")
+    cost = 100 * (values(f"method == 'dco' and {new}") - values(f"method == 'naive' and {new}"))
+    cost = cost.reindex(start.index)
     bands = pd.cut(start, _BANDS, right=False)
     return cost.groupby(bands, observed=True).agg(["count", "mean", "min", "max"])
 
@@ -87,16 +77,13 @@ def draw(frame: pd.DataFrame, folder: Path, name: str) -> None:
 
 def plot_errors(frame: pd.DataFrame) -> Figure:
     """Error of each new experience right after its training, and average error so far."""
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    axes = figure.subplots()
-    table = summary(frame)
-    for method, rows in table.groupby(level="method", sort=False):
+    figure, axes = new_figure(WIDTH)
+    for method, rows in summary(frame).groupby(level="method", sort=False):
         one = rows.droplevel("method")
-        for column, meaning in (("new", "new task"), ("average", "all tasks so far")):
-            look = {"markersize": 5} | _LOOKS[str(method), column]
-            label = f"{_NAMES[str(method)]}, {meaning}"
-            axes.plot(one.index, one[column], label=label, **look)
-    axes.spines[["top", "right"]].set_visible(False)
+        name, look = _NAMES[str(method)], look_of(list(_NAMES).index(str(method)))
+        hollow = look | {"linestyle": "--", "mfc": "white"}
+        axes.plot(one.index, one["new"], label=f"{name}, new task", **look)
+        axes.plot(one.index, one["average"], label=f"{name}, all tasks so far", **hollow)
     axes.set(xlabel="Experiences trained", ylabel="Test error (%)")
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -2,14 +2,13 @@
 
 Directions of 20 tasks (random ones: the cost does not depend on their values) are compressed one
 task after the other for MLP-256. The penalty with its gradient is then timed after task 2 and after
-task 20, alternately, and the medians are compared; DCO's, which grows with every task, stands
-beside. Only an idle machine gives figures that mean anything.
+task 20, alternately, and the medians are compared; so is DCO's, which grows with every task. Only
+an idle machine gives figures that mean anything.
 """
 
 from __future__ import annotations
 
 import argparse
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,13 +18,10 @@ from avalanche_dco.core.compression import compress
 from avalanche_dco.core.directions import Directions, Weights
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.models import mlp_256
-from benchmarks.studies.timing import add_timing_arguments, alternately, show
-
-_DCO_LAMBDA = 100.0
+from benchmarks.studies.timing import add_timing_arguments, alternately, prepare, show
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line."""
     parser.add_argument("--k", type=int, default=1000, help="directions (default 1000)")
     parser.add_argument("--few", type=int, default=2, help="tasks to compare with (default 2)")
     parser.add_argument("--many", type=int, default=20, help="tasks in the end (default 20)")
@@ -33,59 +29,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure and print."""
-    torch.manual_seed(0)
-    torch.set_num_threads(args.threads)
+    prepare(args)
     x = {name: p.detach().requires_grad_() for name, p in mlp_256().named_parameters()}
-    figures = measure(x, args.k, args.few, args.many, args.repeats)
-    show({"k": args.k, "threads": args.threads} | figures, args.out)
+    figures: dict[str, Any] = {
+        name: getattr(args, name) for name in ("k", "threads", "few", "many")
+    }
+    compressed = [_compressed(x, args.k, tasks) for tasks in (args.few, args.many)]
+    penalties = [held.penalty() for held in compressed]
+    figures["dco_comp"] = _compare(x, penalties, [held.nbytes for held in compressed], args.repeats)
+    penalties = [_of_dco(x, args.k * tasks) for tasks in (args.few, args.many)]
+    figures["dco"] = _compare(x, penalties, [held.nbytes for held in penalties], args.repeats)
+    show(figures, args.out)
     return 0
 
 
-def measure(x: Weights, k: int, few: int, many: int, repeats: int) -> dict[str, Any]:
-    """Times in ms and bytes, after few tasks and after many, of DCO-COMP and of DCO.
-
-    :param x: the network's weights.
-    :param k: directions in all (DCO-COMP) or per task (DCO).
-    :param few: a small number of tasks.
-    :param many: a large number of tasks.
-    :param repeats: how often each penalty is timed.
-    """
-    held = _after_tasks(x, k, {few, many})
-    comp = {n: tasks.penalty() for n, tasks in held.items()}
-    dco = {n: _of_dco(x, k, n) for n in (few, many)}
-    figures: dict[str, Any] = {"few": few, "many": many}
-    for name, stored, penalties in (("dco_comp", held, comp), ("dco", dco, dco)):
-        seconds = alternately(
-            repeats,
-            partial(_step, penalties[few], x),
-            partial(_step, penalties[many], x),
-        )
-        sizes = [stored[n].nbytes for n in (few, many)]
-        figures[name] = {
-            "ms_after_few": round(1e3 * seconds[0], 3),
-            "ms_after_many": round(1e3 * seconds[1], 3),
-            "time_ratio": round(seconds[1] / seconds[0], 3),
-            "bytes_after_few": sizes[0],
-            "bytes_after_many": sizes[1],
-            "bytes_ratio": round(sizes[1] / sizes[0], 4),
-        }
-    return figures
+def _compare(
+    x: Weights, penalties: list[Penalty], sizes: list[int], repeats: int
+) -> dict[str, float]:
+    """Times in ms and bytes, after few tasks and after many."""
+    few, many = alternately(
+        repeats, *(lambda p=penalty: p(x, 100.0, None).backward() for penalty in penalties)
+    )
+    return {
+        "ms_after_few": round(1e3 * few, 3),
+        "ms_after_many": round(1e3 * many, 3),
+        "time_ratio": round(many / few, 3),
+        "bytes_after_few": sizes[0],
+        "bytes_after_many": sizes[1],
+        "bytes_ratio": round(sizes[1] / sizes[0], 4),
+    }
 
 
-def _after_tasks(x: Weights, k: int, wanted: set[int]) -> dict[int, CompressedTasks]:
-    held, found = None, {}
-    for task in range(1, max(wanted) + 1):
+def _compressed(x: Weights, k: int, tasks: int) -> CompressedTasks:
+    held = None
+    for _ in range(tasks):
         held, _ = compress(held, Directions.random(x, k // 2), x, k=k, updates=1)
-        if task in wanted:
-            found[task] = held
-    return found
+    assert held is not None
+    return held
 
 
-def _of_dco(x: Weights, k: int, tasks: int) -> Penalty:
-    directions = Directions.random(x, k * tasks)
-    return Penalty(directions, torch.randn(directions.k))
-
-
-def _step(penalty: Penalty, x: Weights) -> None:
-    penalty(x, _DCO_LAMBDA, None).backward()
+def _of_dco(x: Weights, columns: int) -> Penalty:
+    return Penalty(Directions.random(x, columns), torch.randn(columns))

@@ -26,13 +26,12 @@ from avalanche_dco.core.autoencoder import DirectionAutoencoder
 from avalanche_dco.core.directions import Directions, matrix_shape
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.models import mlp_256
-from benchmarks.studies.timing import add_timing_arguments, alternately, show
+from benchmarks.studies.timing import add_timing_arguments, alternately, prepare, show
 
 _SIDE = 2048  # of the square matrices whose product gives the machine's rate
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line."""
     parser.add_argument("--k", type=int, default=1000, help="directions (default 1000)")
     parser.add_argument("--m", type=int, default=128, help="gradients per update (default 128)")
     parser.add_argument("--tasks", type=int, default=4, help="past tasks in the penalty")
@@ -40,36 +39,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure and print."""
-    torch.manual_seed(0)
-    torch.set_num_threads(args.threads)
+    prepare(args)
     x = {name: p.detach() for name, p in mlp_256().named_parameters()}
-    figures = {
-        "threads": args.threads,
-        "k": args.k,
-        "m": args.m,
-        "tasks": args.tasks,
-        **measure_autoencoder(x, args.k, args.m, args.repeats),
-        **measure_penalty(x, args.k * args.tasks, args.repeats),
-    }
-    show(figures, args.out)
+    figures = {name: getattr(args, name) for name in ("threads", "k", "m", "tasks")}
+    figures |= measure_autoencoder(x, args.k, args.m, args.repeats)
+    show(figures | measure_penalty(x, args.k * args.tasks, args.repeats), args.out)
     return 0
 
 
 def measure_autoencoder(x: dict[str, Tensor], k: int, m: int, repeats: int) -> dict[str, float]:
-    """One update, streamed, against the machine's rate and the explicit autoencoder."""
+    """One update against the machine's rate and against the same update with autograd."""
     some = [{name: 1e-2 * torch.randn_like(t) for name, t in x.items()} for _ in range(8)]
     autoencoder = DirectionAutoencoder(Directions.random(x, k))
     rivals = {
-        "convolutions": _AutogradAutoencoder(
-            Directions.random(x, k), _encode_convolutions, _decode_convolutions, 8
-        ),
-        "matrices": _AutogradAutoencoder(
-            Directions.random(x, k), _encode_matrices, _decode_matrices, 1
-        ),
-        "diagonals": _AutogradAutoencoder(
-            Directions.random(x, k), _encode_diagonals, _decode_diagonals, 8
-        ),
+        name: AutogradAutoencoder(Directions.random(x, k), *form) for name, form in FORMS.items()
     }
     square = torch.randn(_SIDE, _SIDE)
 
@@ -81,9 +64,8 @@ def measure_autoencoder(x: dict[str, Tensor], k: int, m: int, repeats: int) -> d
             autoencoder.observe(gradient)
         autoencoder.update()
 
-    d = sum(t.numel() for t in x.values())
     # Two matrix products per gradient, 2 k d operations each: what the formula cannot do without.
-    work = 2 * 2 * k * d * m
+    work = 2 * 2 * k * sum(t.numel() for t in x.values()) * m
     # As much work in square products, as a short burst runs faster than the machine can sustain.
     products = max(1, round(work / (2 * _SIDE**3)))
 
@@ -93,9 +75,7 @@ def measure_autoencoder(x: dict[str, Tensor], k: int, m: int, repeats: int) -> d
 
     multiplied, streamed = alternately(repeats, multiply, update)
     ours, *theirs = alternately(
-        1,
-        update,
-        *(lambda rival=rival: rival.update(gradients()) for rival in rivals.values()),
+        1, update, *(lambda rival=rival: rival.update(gradients()) for rival in rivals.values())
     )
     rate, sgemm = work / streamed, products * 2 * _SIDE**3 / multiplied
     return {
@@ -140,20 +120,20 @@ def _decode_diagonals(codes: Tensor, U: Tensor, V: Tensor) -> Tensor:
     return (U * codes[:, None, :]) @ V.T
 
 
-class _AutogradAutoencoder:
-    """An encoder and a decoder, trained with autograd.
+Form = Callable[[Tensor, Tensor, Tensor], Tensor]
+FORMS: dict[str, tuple[Form, Form, int]] = {
+    "convolutions": (_encode_convolutions, _decode_convolutions, 8),
+    "matrices": (_encode_matrices, _decode_matrices, 1),
+    "diagonals": (_encode_diagonals, _decode_diagonals, 8),
+}
+"""Encoder, decoder, and gradients per batch: a decoder's output is as large as all of them."""
 
-    :param part: gradients to process at once; the decoder's output is as large as all of them.
-    """
 
-    def __init__(
-        self,
-        directions: Directions,
-        encode: Callable[[Tensor, Tensor, Tensor], Tensor],
-        decode: Callable[[Tensor, Tensor, Tensor], Tensor],
-        part: int,
-    ):
-        self._encode, self._decode, self._part = encode, decode, part
+class AutogradAutoencoder:
+    """An encoder and a decoder, trained with autograd."""
+
+    def __init__(self, directions: Directions, encode: Form, decode: Form, batch: int):
+        self._encode, self._decode, self._batch = encode, decode, batch
         self._layers = [
             (name, f.U.requires_grad_(), f.V.requires_grad_())
             for name, f in directions.factors.items()
@@ -162,9 +142,9 @@ class _AutogradAutoencoder:
 
     def update(self, gradients: Iterator[dict[str, Tensor]]) -> None:
         self._optimizer.zero_grad()
-        while part := list(itertools.islice(gradients, self._part)):
+        while batch := list(itertools.islice(gradients, self._batch)):
             G = {
-                name: torch.stack([g[name].reshape(matrix_shape(g[name].shape)) for g in part])
+                name: torch.stack([g[name].reshape(matrix_shape(g[name].shape)) for g in batch])
                 for name, _, _ in self._layers
             }
             codes = torch.stack([self._encode(G[n], U, V) for n, U, V in self._layers]).sum(0)
@@ -186,10 +166,7 @@ def measure_penalty(x: dict[str, Tensor], columns: int, repeats: int) -> dict[st
             x[name] @ f.V
             f.U @ f.V.T
 
-    def value_and_gradient() -> None:
-        penalty(leaves, 100.0, 20.0).backward()
-
-    bare, full = alternately(4 * repeats, products, value_and_gradient)
+    bare, full = alternately(4 * repeats, products, lambda: penalty(leaves, 100.0, 20.0).backward())
     return {
         "penalty_products_seconds": bare,
         "penalty_seconds": full,

@@ -1,8 +1,7 @@
-"""Measure what loading batches costs: its share of a run, and samples per second.
+"""Measure which share of a run is spent on loading batches.
 
 Every batch that training takes (steps 1 to 3 of DCO) is timed where it is taken, and so is reading
-an experience into tensors, in a real run. An epoch of the first experience is then read through
-Avalanche's loader and from tensors.
+an experience into tensors, in a real run.
 
 Example:
   python -m benchmarks data-path-speed --methods naive dco --data-root ~/data
@@ -14,11 +13,11 @@ import argparse
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from avalanche.benchmarks.utils.data_loader import TaskBalancedDataLoader
 from avalanche.training.templates import SupervisedTemplate
 
 from avalanche_dco.plugins.support import sampling
@@ -33,7 +32,6 @@ from benchmarks.studies.timing import add_out_argument, show
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line."""
     parser.add_argument("--benchmark", default="split-mnist", choices=list(TASKS))
     parser.add_argument("--methods", nargs="+", default=["naive", "dco"], choices=list(METHODS))
     parser.add_argument("--preset", choices=list(PRESETS), default="fast", help="default: fast")
@@ -42,13 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure and print."""
     plan = Plan(Request(args.benchmark, args.methods, args.preset, Data(args.data_root)))
     jobs = [plan.job(method, seed=1) for method in args.methods]
     figures: dict[str, Any] = {"benchmark": args.benchmark, "preset": args.preset}
     figures["methods"] = {job.method: share_of(job) for job in jobs}
-    stream = TASKS[args.benchmark].build(1, Data(args.data_root)).train_stream
-    figures["samples_per_second"] = loader_rates(stream[0].dataset, jobs[0].training.batch_size)
     show(figures, args.out)
     return 0
 
@@ -62,10 +57,7 @@ class _NoCheckpoints:
 
 
 def share_of(job: Job) -> dict[str, float]:
-    """Seconds that training took, those of loading among them, and their ratio.
-
-    :param job: what to train.
-    """
+    """Seconds that training took, those of loading among them, and their ratio."""
     with _stopwatch() as loading:
         outcome = learn(job, _NoCheckpoints(), lambda done, total: None)
     seconds = outcome.summary["seconds"]
@@ -79,7 +71,7 @@ def share_of(job: Job) -> dict[str, float]:
 
 @contextmanager
 def _stopwatch() -> Iterator[list[float]]:
-    """Within, the time of every reading of a data set and of every batch is written down."""
+    """Record the time of every data set read and of every batch taken inside the block."""
     spent: list[float] = []
 
     def timed(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,39 +84,12 @@ def _stopwatch() -> Iterator[list[float]]:
 
         return call
 
-    def iterating(original: Callable[[Any], Iterator[Any]]) -> Callable[[Any], Iterator[Any]]:
-        def batches(self: Any) -> Iterator[Any]:
-            advance = timed(lambda iterator: next(iterator, None))
-            iterator = original(self)
-            while (batch := advance(iterator)) is not None:
-                yield batch
-
-        return batches
+    def timed_batches(original: Callable[[Any], Iterator[Any]]) -> Callable[[Any], Iterator[Any]]:
+        return lambda loader: iter(partial(timed(next), original(loader), None), None)
 
     with ExitStack() as patches:
         for module in (sampling, data_path):
             patches.enter_context(patch.object(module, "as_tensors", timed(module.as_tensors)))
         for owner in (sampling.BatchStream, data_path.ShuffledBatches):
-            patches.enter_context(patch.object(owner, "__iter__", iterating(owner.__iter__)))
+            patches.enter_context(patch.object(owner, "__iter__", timed_batches(owner.__iter__)))
         yield spent
-
-
-def loader_rates(dataset: Any, batch_size: int) -> dict[str, float]:
-    """Samples per second of Avalanche's loader, of tensors, and their ratio.
-
-    :param dataset: an experience's data set.
-    :param batch_size: samples per batch.
-    """
-    tensors = sampling.as_tensors(dataset)
-    assert tensors is not None
-    loaders = {
-        "avalanche": TaskBalancedDataLoader(dataset, batch_size=batch_size, shuffle=True),
-        "tensors": data_path.ShuffledBatches(tensors, batch_size),
-    }
-    rates = {}
-    for name, loader in loaders.items():
-        start = time.perf_counter()
-        for _ in loader:
-            continue
-        rates[name] = round(len(dataset) / (time.perf_counter() - start))
-    return rates | {"ratio": round(rates["tensors"] / rates["avalanche"], 1)}

@@ -23,10 +23,7 @@ _PROBABILITIES = torch.tensor([0.1, 0.1, 0.8], dtype=torch.float64)
 
 
 def analytic(eta: float) -> float:
-    """F in the stationary state: 3.2 + 83.2 v with the stationary variance v of x.
-
-    :param eta: the step size.
-    """
+    """F in the stationary state: 3.2 + 83.2 v with the stationary variance v of x."""
     if eta == 0:
         return 3.2
     contraction = 0.2 * (1 - 4 * eta) ** 2 + 0.8 * (1 - 10 * eta) ** 2
@@ -36,13 +33,9 @@ def analytic(eta: float) -> float:
 def sampled(
     eta: float, *, runs: int, steps: int, burn_in: int, generator: torch.Generator
 ) -> tuple[float, float]:
-    """F by simulation and its standard error, from independent runs side by side.
+    """F by simulation and its standard error, from independent runs that start at x = 0.
 
-    :param eta: the step size.
-    :param runs: independent runs, all from the optimum x = 0.
-    :param steps: gradients averaged per run.
-    :param burn_in: steps before these, which take each run to the stationary state.
-    :param generator: source of the choices.
+    :param burn_in: steps that take each run to the stationary state, before gradients are averaged.
     """
     x = torch.zeros(runs, dtype=torch.float64)
     total = torch.zeros_like(x)
@@ -56,38 +49,7 @@ def sampled(
     return per_run.mean().item(), (per_run.std() / runs**0.5).item()
 
 
-def table(*, runs: int, steps: int, burn_in: int, seed: int) -> pd.DataFrame:
-    """The supplement's table: sampled, analytic and printed values of F.
-
-    :param runs: independent runs.
-    :param steps: gradients averaged per run.
-    :param burn_in: steps before these.
-    :param seed: seed of the choices.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    rows = []
-    for eta in tqdm(ETAS, desc="F", unit="eta"):
-        mean, error = sampled(eta, runs=runs, steps=steps, burn_in=burn_in, generator=generator)
-        exact = analytic(eta)
-        rows.append(
-            {
-                "eta": eta,
-                "sampled": mean,
-                "standard_error": error,
-                "analytic": exact,
-                "errors_off": (mean - exact) / error,
-                "paper": PAPER[eta],
-                "paper_over_analytic": PAPER[eta] / exact,
-            }
-        )
-    return pd.DataFrame(rows)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``python -m benchmarks fisher-example``.
-
-    :param parser: the command's parser.
-    """
     parser.add_argument("--runs", type=int, default=1000, help="independent runs")
     parser.add_argument("--steps", type=int, default=10000, help="gradients averaged per run")
     parser.add_argument("--burn-in", type=int, default=200, help="steps before these")
@@ -96,17 +58,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run ``python -m benchmarks fisher-example``.
-
-    :param args: the parsed options.
-    """
     if args.runs < 2 or args.steps < 1 or args.burn_in < 0:
         raise SettingError(
             "a standard error needs --runs 2 or more, --steps 1 or more, --burn-in 0 or more."
         )
-    result = table(runs=args.runs, steps=args.steps, burn_in=args.burn_in, seed=args.seed)
-    print(result.to_string(index=False, float_format=lambda value: f"{value:.4f}"))
+    sizes = {name: getattr(args, name) for name in ("runs", "steps", "burn_in")}
+    generator = torch.Generator().manual_seed(args.seed)
+    results = [sampled(eta, **sizes, generator=generator) for eta in tqdm(ETAS, unit="eta")]
+    table = pd.DataFrame(results, columns=["sampled", "standard_error"])
+    table.insert(0, "eta", ETAS)
+    table["analytic"] = table["eta"].map(analytic)
+    table["errors_off"] = (table["sampled"] - table["analytic"]) / table["standard_error"]
+    table["paper"] = table["eta"].map(PAPER)
+    table["paper_over_analytic"] = table["paper"] / table["analytic"]
+    print(table.to_string(index=False, float_format=lambda value: f"{value:.4f}"))
     if args.out is not None:
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        result.to_csv(args.out, index=False, float_format="%.6g")
+        table.to_csv(args.out, index=False, float_format="%.6g")
     return 0

@@ -16,13 +16,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from avalanche.core import SupervisedPlugin
 from avalanche.training.plugins import EvaluationPlugin
 from torch import nn
 
 from avalanche_dco import DCO, DCOComp, seed_everything
-from avalanche_dco.persistence.files import replacing
+from avalanche_dco.persistence.files import write_atomically
 from benchmarks.streams.digits import INPUT_SIZE, NUM_CLASSES, permuted_digits
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "reliability"
@@ -33,7 +34,6 @@ _BATCH, _EPOCHS, _WIDTH = 64, 2, 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line."""
     parser.add_argument("method", choices=METHODS)
     parser.add_argument("--experiences", type=int, default=100)
     parser.add_argument("--k", type=int, help="directions; 200 for DCO-COMP, 20 for DCO")
@@ -42,13 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, and write what was measured."""
     torch.set_num_threads(1)  # small matrices
     rows = measure(args.method, args.experiences, args.k or _K[args.method], args.seed)
     path = args.output / f"long-stream-{args.method}.csv"
-    lines = [",".join(rows[0]), *(",".join(str(value) for value in row.values()) for row in rows)]
-    with replacing(path) as file:
-        file.write(("\n".join(lines) + "\n").encode())
+    write_atomically(path, pd.DataFrame(rows).to_csv(index=False))
     print(path)
     return 0
 
@@ -71,13 +68,7 @@ class _StepTimes(SupervisedPlugin):
 
 
 def measure(method: str, experiences: int, k: int, seed: int) -> list[dict[str, Any]]:
-    """Train on a stream; one line per experience.
-
-    :param method: ``dco`` or ``dco-comp``.
-    :param experiences: length of the stream.
-    :param k: the method's number of directions.
-    :param seed: of everything.
-    """
+    """Train on a stream; one row of measurements per experience."""
     seed_everything(seed)
     benchmark = permuted_digits(experiences, seed=seed)
     model = nn.Sequential(nn.Linear(INPUT_SIZE, _WIDTH), nn.ReLU(), nn.Linear(_WIDTH, NUM_CLASSES))

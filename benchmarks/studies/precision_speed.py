@@ -15,38 +15,29 @@ from torch import nn
 from avalanche_dco.errors import SettingError
 from avalanche_dco.models import ConvNet
 from benchmarks.runs.precision import Bfloat16Training
-from benchmarks.studies.timing import add_out_argument, alternately, show
+from benchmarks.studies.timing import add_timing_arguments, alternately, prepare, show
 
 _CLASSES = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line."""
     parser.add_argument("--batch-size", type=int, default=64, help="default: 64, the paper's")
-    parser.add_argument("--repeats", type=int, default=30, help="steps timed; default: 30")
-    add_out_argument(parser)
+    add_timing_arguments(parser, repeats=30)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure and print."""
-    for name in ("batch_size", "repeats"):
-        if getattr(args, name) < 1:
-            raise SettingError(f"--{name.replace('_', '-')} must be at least 1.")
+    if args.batch_size < 1:
+        raise SettingError(f"--batch-size {args.batch_size}: use at least 1.")
+    prepare(args)
     channels_last = ConvNet(_CLASSES).to(memory_format=torch.channels_last)
     networks = {
         "contiguous float32": ConvNet(_CLASSES),
         "channels-last float32": channels_last,
         "channels-last bfloat16": Bfloat16Training(channels_last),
     }
-    steps = [_step(network, args.batch_size) for network in networks.values()]
-    seconds = alternately(args.repeats, *steps)
-    figures = {
-        "threads": torch.get_num_threads(),
-        "batch_size": args.batch_size,
-        "milliseconds": {
-            name: round(1e3 * spent, 1) for name, spent in zip(networks, seconds, strict=True)
-        },
-    }
+    seconds = alternately(args.repeats, *(_step(n, args.batch_size) for n in networks.values()))
+    spent = {name: round(1e3 * s, 1) for name, s in zip(networks, seconds, strict=True)}
+    figures = {"threads": args.threads, "batch_size": args.batch_size, "milliseconds": spent}
     show(figures, args.out)
     return 0
 

@@ -1,6 +1,5 @@
 """The figures of Section 3. Ordered quantities get an ordered, colour-blind safe scale."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,8 @@ _STYLE: dict[Any, Any] = {
     "lines.linewidth": 1.8,
 }
 _MARKERS = "osD^vP*X<"
+_DASHED: dict[str, Any] = {"color": "0.35", "linewidth": 1, "linestyle": (0, (4, 3))}
+_ALONG = r"step $\beta$ along $v_i$"
 
 
 def _colours(count: int) -> np.ndarray:
@@ -32,48 +33,39 @@ def _colours(count: int) -> np.ndarray:
     return mpl.colormaps["viridis"](np.linspace(0, 0.88, count))
 
 
-def _observation1(axes: Axes, table: pd.DataFrame) -> None:
-    groups = list(table.groupby("index"))
-    for place, ((index, curve), colour) in enumerate(
-        zip(groups, _colours(len(groups)), strict=True)
-    ):
-        axes.plot(
-            curve["beta"],
-            curve["loss"],
-            color=colour,
-            label=f"$v_{{{index}}}$",
-            marker=_MARKERS[place % len(_MARKERS)],
-            markevery=(place, 10),
-            markersize=4.5,
-        )
-    axes.set_yscale("log")
-    axes.set_xlabel(r"step $\beta$ along $v_i$")
-    axes.set_ylabel(r"loss $f(0, \beta, v_i)$")
-    axes.legend(ncols=1, loc="center left", bbox_to_anchor=(1.0, 0.5), title="eigenvector")
+def _observation1(table: pd.DataFrame) -> Figure:
+    figure = Figure(figsize=(6.6, 4.0), layout="constrained")
+    axes = figure.subplots()
+    groups = table.groupby("index")
+    looks = zip(groups, _colours(groups.ngroups), _MARKERS, strict=False)
+    for place, ((index, curve), colour, marker) in enumerate(looks):
+        look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4.5}
+        every, label = (place, 10), f"$v_{{{index}}}$"
+        axes.plot(curve["beta"], curve["loss"], label=label, markevery=every, **look)
+    axes.set(xlabel=_ALONG, ylabel=r"loss $f(0, \beta, v_i)$", yscale="log")
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title="eigenvector")
+    return figure
 
 
 def _observation2(table: pd.DataFrame, origin: float) -> Figure:
-    figure = Figure(figsize=(9.3, 4.0), layout="constrained")
-    panels = list(figure.subplots(1, 2))
-    groups = list(table.groupby("sigma"))
+    figure, panels = _panels(2, 4.65, 4.0)
+    groups = table.groupby("sigma")
     for axes, below in zip(panels, (0.0, origin), strict=True):
-        for place, ((sigma, curve), colour) in enumerate(
-            zip(groups, _colours(len(groups)), strict=True)
-        ):
+        looks = zip(groups, _colours(groups.ngroups), _MARKERS, strict=False)
+        for (sigma, curve), colour, marker in looks:
             axes.errorbar(
                 curve["s"],
                 curve["h"] - below,
                 yerr=2 * curve["standard_error"],
                 color=colour,
                 label=rf"$\sigma = {sigma:g}$",
-                marker=_MARKERS[place],
+                marker=marker,
                 markersize=4.5,
                 capsize=2,
                 elinewidth=1,
             )
-        axes.set_yscale("log")
+        axes.set(yscale="log", xlabel="last index $s$ of the 50 eigenvectors in $V_s$")
         axes.set_xticks(table["s"].unique())
-        axes.set_xlabel("last index $s$ of the 50 eigenvectors in $V_s$")
     panels[0].set_ylabel(r"expected loss $h(\sigma, V_s)$")
     panels[1].set_ylabel(r"expected rise $h(\sigma, V_s) - L(x^*)$")
     handles, labels = panels[0].get_legend_handles_labels()
@@ -81,23 +73,21 @@ def _observation2(table: pd.DataFrame, origin: float) -> Figure:
     return figure
 
 
-def _panels(count: int, height: float) -> tuple[Figure, Sequence[Axes]]:
-    figure = Figure(figsize=(3.1 * count, height), layout="constrained")
-    return figure, list(np.atleast_1d(figure.subplots(1, count)))
+def _panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(width * count, height), layout="constrained")
+    return figure, list(figure.subplots(1, count, squeeze=False).flat)
 
 
 def _observation3(table: pd.DataFrame, level: float) -> Figure:
-    groups = list(table.groupby("index"))
-    figure, panels = _panels(len(groups), 3.7)
+    groups = table.groupby("index")
+    figure, panels = _panels(groups.ngroups, 3.1, 3.7)
     alphas = np.sort(table["alpha"].unique())
     for axes, (index, section) in zip(panels, groups, strict=True):
         for alpha, colour in zip(alphas, _colours(len(alphas)), strict=True):
             curve = section[section["alpha"] == alpha]
             axes.plot(curve["beta"], curve["loss"], color=colour, label=rf"$\alpha = {alpha:.3g}$")
-        axes.axhline(level, color="0.35", linewidth=1, linestyle=(0, (4, 3)))
-        axes.set_ylim(0, 2.5 * level)
-        axes.set_title(f"$v_{{{index}}}$")
-        axes.set_xlabel(r"step $\beta$ along $v_i$")
+        axes.axhline(level, **_DASHED)
+        axes.set(ylim=(0, 2.5 * level), title=f"$v_{{{index}}}$", xlabel=_ALONG)
     panels[0].set_ylabel(r"loss $f(\alpha, \beta, v_i)$")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(alphas))
@@ -105,23 +95,19 @@ def _observation3(table: pd.DataFrame, level: float) -> Figure:
 
 
 def _cone(table: pd.DataFrame) -> Figure:
-    groups = list(table.groupby("index"))
-    figure, panels = _panels(len(groups), 3.4)
-    inside, wall = _colours(2)[1], _colours(2)[0]
+    groups = table.groupby("index")
+    figure, panels = _panels(groups.ngroups, 3.1, 3.4)
+    wall, inside = _colours(2)
     for axes, (index, section) in zip(panels, groups, strict=True):
         ways = section[["beta_minus", "beta_plus"]].to_numpy()
         walls = np.where(np.isfinite(ways), ways, np.nan)
         # An open side is shaded to the edge of the picture and has no wall.
         edge = 1.5 * np.nanmax(walls, initial=1e-9)
-        shade = np.where(np.isfinite(ways), ways, edge)
-        axes.fill_betweenx(
-            section["alpha"], -shade[:, 0], shade[:, 1], color=inside, alpha=0.3, linewidth=0
-        )
-        axes.plot(-walls[:, 0], section["alpha"], color=wall)
-        axes.plot(walls[:, 1], section["alpha"], color=wall)
-        axes.axvline(0, color="0.35", linewidth=1, linestyle=(0, (4, 3)))
-        axes.set_title(f"$v_{{{index}}}$")
-        axes.set_xlabel(r"step $\beta$ along $v_i$")
+        left, right = np.where(np.isfinite(ways), ways, edge).T
+        axes.fill_betweenx(section["alpha"], -left, right, color=inside, alpha=0.3, linewidth=0)
+        axes.plot(walls * [-1, 1], section["alpha"], color=wall)
+        axes.axvline(0, **_DASHED)
+        axes.set(title=f"$v_{{{index}}}$", xlabel=_ALONG)
     panels[0].set_ylabel(r"step $\alpha$ along $-\bar g$")
     return figure
 
@@ -135,32 +121,30 @@ def draw(tables: dict[str, pd.DataFrame], title: str, prefix: str, folder: Path)
     :param folder: where they go.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    cone = tables["cone"]
+    origin, level = float(tables["axis"]["loss"].iloc[0]), float(cone["level"].iloc[0])
+    section = within(tables["observation3"], cone, 1.5)
+    paths = []
     with mpl.rc_context(_STYLE):
-        line = Figure(figsize=(6.6, 4.0), layout="constrained")
-        _observation1(line.subplots(), tables["observation1"])
-        line.suptitle(f"{title}: the loss along eigenvectors of $G G^T$")
-        origin = float(tables["axis"]["loss"].iloc[0])
-        pictures = {
-            "observation1": line,
-            "observation2": _observation2(tables["observation2"], origin),
-        }
-        pictures["observation2"].suptitle(
-            f"{title}: the loss in subspaces of 50 eigenvectors (bars: two standard errors)"
-        )
-        level = float(tables["cone"]["level"].iloc[0])
-        pictures["observation3"] = _observation3(
-            within(tables["observation3"], tables["cone"], 1.5), level
-        )
-        pictures["observation3"].suptitle(
-            rf"{title}: the loss flattens as $\alpha$ grows (dashed: twice the loss at $x^*$)"
-        )
-        pictures["cone"] = _cone(tables["cone"])
-        pictures["cone"].suptitle(
-            f"{title}: where the loss stays below twice that at $x^*$ (scales differ)"
-        )
-        paths = []
-        for name, figure in pictures.items():
-            path = folder / f"{prefix}-{name}.png"
-            figure.savefig(path, dpi=110)
-            paths.append(path)
+        for name, figure, caption in (
+            (
+                "observation1",
+                _observation1(tables["observation1"]),
+                "the loss along eigenvectors of $G G^T$",
+            ),
+            (
+                "observation2",
+                _observation2(tables["observation2"], origin),
+                "the loss in subspaces of 50 eigenvectors (bars: two standard errors)",
+            ),
+            (
+                "observation3",
+                _observation3(section, level),
+                r"the loss flattens as $\alpha$ grows (dashed: twice the loss at $x^*$)",
+            ),
+            ("cone", _cone(cone), "where the loss stays below twice that at $x^*$ (scales differ)"),
+        ):
+            figure.suptitle(f"{title}: {caption}")
+            paths.append(folder / f"{prefix}-{name}.png")
+            figure.savefig(paths[-1], dpi=110)
     return paths

@@ -1,4 +1,8 @@
-"""The paper's three observations as tables, and what decides whether they hold."""
+"""The paper's three observations as tables, and what decides whether they hold.
+
+``landscape`` is the loss around x*, ``spectrum`` that of the gradients after convergence, and
+``axis_table`` and ``cone_table`` are what :func:`axis` and :func:`cone` returned.
+"""
 
 from collections.abc import Sequence
 
@@ -18,10 +22,7 @@ BETAS = torch.linspace(-3, 3, 61, dtype=torch.float64)
 
 
 def eigenvalues(spectrum: GradientSpectrum) -> pd.DataFrame:
-    """Eigenvalues of G G^T / n, and the cosine of every eigenvector with the averaged gradient.
-
-    :param spectrum: of the gradients after convergence.
-    """
+    """Eigenvalues of G G^T / n, and the cosine of every eigenvector with the averaged gradient."""
     cosine = spectrum.eigenvectors.T @ spectrum.mean / spectrum.mean.norm()
     values = spectrum.eigenvalues / spectrum.count
     index = range(1, len(values) + 1)
@@ -29,11 +30,7 @@ def eigenvalues(spectrum: GradientSpectrum) -> pd.DataFrame:
 
 
 def axis(landscape: LossLandscape, spectrum: GradientSpectrum) -> pd.DataFrame:
-    """The loss along -ḡ, on the cone's axis.
-
-    :param landscape: the loss around x*.
-    :param spectrum: of the gradients after convergence.
-    """
+    """The loss along -ḡ, on the cone's axis."""
     length = torch.cat(
         [torch.zeros(1, dtype=torch.float64), torch.logspace(-2, 1.5, 71, dtype=torch.float64)]
     )
@@ -42,23 +39,15 @@ def axis(landscape: LossLandscape, spectrum: GradientSpectrum) -> pd.DataFrame:
     return pd.DataFrame({"alpha": alphas, "length": length, "loss": losses})
 
 
-def way_down(axis_table: pd.DataFrame, share: float = 0.9) -> float:
-    """The least alpha that has done a share of the whole descent on the axis.
-
-    :param axis_table: what :func:`axis` gave.
-    :param share: of the way from the loss at x* to the least loss on the axis.
-    """
+def alpha_of_descent(axis_table: pd.DataFrame, share: float = 0.9) -> float:
+    """The least alpha that has done a share of the descent from x* to the axis's least loss."""
     losses = axis_table["loss"].to_numpy()
     enough = losses <= losses[0] - share * (losses[0] - losses.min())
     return float(axis_table["alpha"].to_numpy()[enough.argmax()])
 
 
 def observation1(landscape: LossLandscape, spectrum: GradientSpectrum) -> pd.DataFrame:
-    """f(0, beta, v_i) for eigenvectors of several indices.
-
-    :param landscape: the loss around x*.
-    :param spectrum: of the gradients after convergence.
-    """
+    """f(0, beta, v_i) for eigenvectors of several indices."""
     tables = []
     for index in tqdm(LINE_INDICES, desc="observation 1", unit="vector"):
         losses = landscape.loss_on_plane(
@@ -76,14 +65,7 @@ def observation2(
     seed: int,
     spread_draws: bool,
 ) -> pd.DataFrame:
-    """h(sigma, V_s) for eight subspaces of 50 eigenvectors and five sigmas.
-
-    :param landscape: the loss around x*.
-    :param spectrum: of the gradients after convergence.
-    :param draws: perturbations per subspace.
-    :param seed: seed of the draws.
-    :param spread_draws: see :meth:`LossLandscape.loss_in_subspace`.
-    """
+    """h(sigma, V_s) for eight subspaces of 50 eigenvectors and five sigmas."""
     generator = torch.Generator().manual_seed(seed)
     tables = []
     total = draws * len(SUBSPACES)
@@ -105,13 +87,7 @@ def observation2(
 def cone(
     landscape: LossLandscape, spectrum: GradientSpectrum, *, alpha_max: float, level: float
 ) -> pd.DataFrame:
-    """How far one may go along ±v_i before the loss exceeds a level, as alpha grows.
-
-    :param landscape: the loss around x*.
-    :param spectrum: of the gradients after convergence.
-    :param alpha_max: the last alpha.
-    :param level: the loss that is the cone's wall.
-    """
+    """How far one may go along ±v_i before the loss exceeds a level, as alpha grows."""
     alphas = torch.linspace(0, alpha_max, 9, dtype=torch.float64)
     tables = []
     for index in tqdm(CONE_INDICES, desc="cone", unit="vector"):
@@ -124,12 +100,7 @@ def cone(
 def observation3(
     landscape: LossLandscape, spectrum: GradientSpectrum, cone_table: pd.DataFrame
 ) -> pd.DataFrame:
-    """f(alpha, beta, v_i) for five alphas; beta up to three half-widths of the cone at x*.
-
-    :param landscape: the loss around x*.
-    :param spectrum: of the gradients after convergence.
-    :param cone_table: what :func:`cone` gave; it sets the scale of beta for every index.
-    """
+    """f(alpha, beta, v_i) for five alphas; beta up to three half-widths of the cone at x*."""
     alphas = torch.from_numpy(np.sort(cone_table["alpha"].unique())[::2].copy())
     tables = []
     for index in tqdm(CONE_INDICES, desc="observation 3", unit="vector"):
@@ -145,9 +116,6 @@ def half_width(cone_table: pd.DataFrame, index: int) -> float:
     """Half the width of the cone along v_i at x* (alpha = 0).
 
     A side on which the cone is open, as along its axis, is left out; 100 if both are.
-
-    :param cone_table: what :func:`cone` gave.
-    :param index: i.
     """
     start = cone_table[(cone_table["index"] == index) & (cone_table["alpha"] == 0)].iloc[0]
     walls = [wall for wall in (start["beta_minus"], start["beta_plus"]) if np.isfinite(wall)]
@@ -155,22 +123,13 @@ def half_width(cone_table: pd.DataFrame, index: int) -> float:
 
 
 def within(table: pd.DataFrame, cone_table: pd.DataFrame, half_widths: float) -> pd.DataFrame:
-    """The rows of Observation 3 with beta up to so many half-widths of the cone at x*.
-
-    :param table: what :func:`observation3` gave.
-    :param cone_table: what :func:`cone` gave.
-    :param half_widths: how many.
-    """
+    """The rows of Observation 3 with beta up to so many half-widths of the cone at x*."""
     reach = table["index"].map(lambda index: half_widths * half_width(cone_table, index))
     return table[table["beta"].abs() <= reach * (1 + 1e-6)]
 
 
 def mean_rise(table: pd.DataFrame, by: Sequence[str]) -> pd.Series:
-    """Mean over beta of f(alpha, beta, v_i) - f(alpha, 0, v_i): how steep the curve is.
-
-    :param table: rows with ``beta`` and ``loss``.
-    :param by: the columns that name one curve.
-    """
+    """Mean over beta of f(alpha, beta, v_i) - f(alpha, 0, v_i): how steep the curve is."""
 
     def rise(curve: pd.DataFrame) -> float:
         losses = curve["loss"].to_numpy()

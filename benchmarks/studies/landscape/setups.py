@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,15 +21,9 @@ BATCH_SIZE = 128
 
 @dataclass(frozen=True)
 class Setup:
-    """One of the paper's setups.
+    """One of the paper's setups: normalised training images of classes 0 and 1, network, SGD.
 
     :param title: how the figures name it.
-    :param inputs: training images of classes 0 and 1, normalised.
-    :param targets: their labels.
-    :param network: makes the untrained network.
-    :param lr: learning rate of SGD.
-    :param momentum: momentum of SGD.
-    :param weight_decay: weight decay of SGD.
     """
 
     title: str
@@ -40,25 +35,14 @@ class Setup:
     weight_decay: float = 0.0
 
     def sgd(self, model: nn.Module) -> torch.optim.SGD:
-        """The optimizer of this setup.
-
-        :param model: the network it moves.
-        """
+        """The optimizer of this setup."""
         return torch.optim.SGD(
-            model.parameters(),
-            lr=self.lr,
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
+            model.parameters(), self.lr, momentum=self.momentum, weight_decay=self.weight_decay
         )
 
 
 class ShuffledBatches:
-    """Mini-batches of tensors in a new order at every reading; far faster than a DataLoader.
-
-    :param inputs: all inputs.
-    :param targets: all targets.
-    :param seed: seed of the orders.
-    """
+    """Mini-batches of tensors in a new order at every reading; far faster than a DataLoader."""
 
     def __init__(self, inputs: Tensor, targets: Tensor, seed: int):
         self.inputs, self.targets = inputs, targets
@@ -105,23 +89,27 @@ def _prepared(images: Tensor, mean: list[float], std: list[float]) -> Tensor:
     return (small - torch.tensor(mean).view(1, -1, 1, 1)) / torch.tensor(std).view(1, -1, 1, 1)
 
 
-def _mnist(data_root: Path, npz: Path | None) -> Setup:
-    if npz is not None:
-        raise SettingError("--npz is for --data cifar10; MNIST is read from --data-root.")
+def _read(data_set: type, root: Path, files: str, instead: str) -> Any:
+    """Training images and labels as torchvision stores them."""
+    name = data_set.__name__
     try:
-        data = MNIST(str(data_root), train=True, download=False)
+        return data_set(str(root), train=True, download=False)
     except RuntimeError as error:
         raise SettingError(
-            f"MNIST is not under {data_root}: expected {data_root}/MNIST/raw/"
-            "train-images-idx3-ubyte and train-labels-idx1-ubyte, as torchvision.datasets.MNIST"
-            "(root, download=True) puts them there. Give their place with --data-root DIR, or use "
-            "--data digits, which needs no download."
+            f"{name} is not under {root}: expected {root}/{files}, as torchvision.datasets.{name}"
+            "(root, download=True) puts them there. Give their place with --data-root DIR, or "
+            f"{instead}."
         ) from error
     except Exception as error:  # a changed byte can make torchvision fail in any way
         raise SettingError(
-            f"MNIST under {data_root} cannot be read ({type(error).__name__}: {error}). Put "
+            f"{name} under {root} cannot be read ({type(error).__name__}: {error}). Put "
             "undamaged files there."
         ) from error
+
+
+def _mnist(data_root: Path, npz: Path | None) -> Setup:
+    files = "MNIST/raw/train-images-idx3-ubyte and train-labels-idx1-ubyte"
+    data = _read(MNIST, data_root, files, "use --data digits, which needs no download")
     images, targets = _two_classes(data.data.unsqueeze(1), data.targets)
     inputs = _prepared(images, [0.1307], [0.3081]).flatten(1)
     return Setup("MNIST 0/1", inputs, targets, _mlp, lr=1e-3)
@@ -131,15 +119,9 @@ def _cifar10_arrays(data_root: Path, npz: Path | None) -> tuple[np.ndarray, np.n
     if npz is not None:
         images, labels = read_npz(npz, ("train",))
         return images, labels
-    try:
-        data = CIFAR10(str(data_root), train=True, download=False)
-    except RuntimeError as error:
-        raise SettingError(
-            f"CIFAR-10 is not under {data_root}: expected {data_root}/cifar-10-batches-py/"
-            "data_batch_1 to data_batch_5, as torchvision.datasets.CIFAR10(root, download=True) "
-            "puts them there. Give their place with --data-root DIR, or an .npz file with x_train "
-            "and y_train with --npz FILE."
-        ) from error
+    files = "cifar-10-batches-py/data_batch_1 to data_batch_5"
+    instead = "an .npz file with x_train and y_train with --npz FILE"
+    data = _read(CIFAR10, data_root, files, instead)
     return data.data.transpose(0, 3, 1, 2), np.asarray(data.targets)
 
 
@@ -154,8 +136,6 @@ def _cifar10(data_root: Path, npz: Path | None) -> Setup:
 
 def _digits(data_root: Path, npz: Path | None) -> Setup:
     """scikit-learn's digits have 8 x 8 pixels already; all 360 zeros and ones, MNIST's network."""
-    if npz is not None:
-        raise SettingError("--npz is for --data cifar10; the digits come with scikit-learn.")
     data, labels = load_digits(return_X_y=True)
     images, targets = _two_classes(torch.from_numpy(data), torch.from_numpy(labels))
     inputs = ((images - images.mean()) / images.std()).float()
@@ -173,10 +153,8 @@ SETUPS: dict[str, Callable[[Path, Path | None], Setup]] = {
 class Training:
     """How training ended.
 
-    :param steps: optimizer steps taken.
     :param loss: mean training loss over the last window of steps.
     :param error: share of the training data misclassified at the end.
-    :param converged: whether the tolerance was reached before the last allowed step.
     """
 
     steps: int
@@ -201,13 +179,8 @@ def train_to_convergence(
     ends when it has fallen by less than ``tolerance``. A relative rule would never be met by
     separable data, whose loss goes on falling like 1 / steps.
 
-    :param model: the network, trained in place.
-    :param optimizer: its optimizer.
-    :param setup: where the data is.
     :param seed: seed of the order of the batches.
-    :param window: steps per window.
-    :param tolerance: fall of the loss, from window to window, that counts as saturated.
-    :param max_steps: where to end if it never does.
+    :param max_steps: where to end if the loss never saturates.
     """
     batches = ShuffledBatches(setup.inputs, setup.targets, seed)
     model.train()

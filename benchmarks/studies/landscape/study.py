@@ -25,20 +25,22 @@ from benchmarks.runs.provenance import provenance
 from benchmarks.studies.landscape import figures, observations
 from benchmarks.studies.landscape.setups import SETUPS, Setup, ShuffledBatches, train_to_convergence
 
-_PATHS = {"data_root", "npz", "out", "figures"}  # of one machine: not written down
+_NOT_RECORDED = {"data_root", "npz", "out", "figures", "command", "run"}  # paths of one machine
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``python -m benchmarks landscape``.
-
-    :param parser: the command's parser.
-    """
     add = parser.add_argument
     add("--data", choices=sorted(SETUPS), required=True, help="which of the setups")
-    add("--data-root", type=Path, default=Path("data"), help="torchvision's root (default: data)")
     add("--npz", type=Path, help="CIFAR-10 as one .npz file with x_train and y_train")
     add("--out", type=Path, help="where the numbers go (default: runs/landscape/<data>)")
     add("--figures", type=Path, help="where the figures go (default: beside the numbers)")
+    add_measurement_arguments(parser)
+
+
+def add_measurement_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare how to train the network and how precisely to measure."""
+    add = parser.add_argument
+    add("--data-root", type=Path, default=Path("data"), help="torchvision's root (default: data)")
     add("--seed", type=int, default=0, help="of the network, the batches and the draws")
     add("--draws", type=int, default=3000, help="perturbations per subspace for h")
     add("--steps", type=int, default=6000, help="gradients after convergence")
@@ -55,131 +57,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def evaluation_batches(setup: Setup, samples: int, seed: int) -> list:
-    """The training data in random parts of about equal size.
-
-    :param setup: where the data is.
-    :param samples: images per part; 0 for all data in one.
-    :param seed: seed of the partition.
-    """
+    """The training data in random parts of about ``samples`` images each; 0 for a single part."""
+    if samples < 0:
+        raise SettingError(f"--samples-per-draw {samples}: use 0 (all) or more.")
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(setup.targets), generator=generator)
     parts = max(1, round(len(order) / samples)) if samples else 1
     return [(setup.inputs[part], setup.targets[part]) for part in order.tensor_split(parts)]
 
 
-def trained(
-    setup: Setup, *, seed: int, window: int, tolerance: float, max_steps: int, steps: int
-) -> tuple[nn.Module, GradientSpectrum, dict]:
-    """A converged network, the spectrum of its further gradients, and how training went.
-
-    :param setup: data, network and optimizer.
-    :param seed: of the network and the batches.
-    :param window: see :func:`train_to_convergence`.
-    :param tolerance: see :func:`train_to_convergence`.
-    :param max_steps: see :func:`train_to_convergence`.
-    :param steps: gradients after convergence.
-    """
-    torch.manual_seed(seed)
+def trained(setup: Setup, args: argparse.Namespace) -> tuple[nn.Module, GradientSpectrum, dict]:
+    """A converged network, the spectrum of its further gradients, and how training went."""
+    torch.manual_seed(args.seed)
     model = setup.network()
     optimizer = setup.sgd(model)
-    training = train_to_convergence(
-        model,
-        optimizer,
-        setup,
-        seed=seed,
-        window=window,
-        tolerance=tolerance,
-        max_steps=max_steps,
-    )
+    limits = {name: getattr(args, name) for name in ("seed", "window", "tolerance", "max_steps")}
+    training = train_to_convergence(model, optimizer, setup, **limits)
     spectrum = trajectory_spectrum(
         model,
         nn.CrossEntropyLoss(),
         optimizer,
-        ShuffledBatches(setup.inputs, setup.targets, seed + 1),
-        steps=steps,
-        progress=partial(tqdm, total=steps, desc="gradients", unit="step"),
+        ShuffledBatches(setup.inputs, setup.targets, args.seed + 1),
+        steps=args.steps,
+        progress=partial(tqdm, total=args.steps, desc="gradients", unit="step"),
     )
-    spectrum.vector(observations.SUBSPACES[-1])  # too few gradients: say so now, not in minutes
+    spectrum.vector(observations.SUBSPACES[-1])  # too few gradients: fail now, not in minutes
     return model, spectrum, asdict(training)
 
 
-def _config(args: argparse.Namespace, facts: dict) -> dict:
-    options = {
-        name: value
-        for name, value in vars(args).items()
-        if name not in _PATHS | {"command", "run"} and value is not None
-    }
-    flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in options.items())
-    command = f"python -m benchmarks landscape {flags}"
-    return {**provenance(), "command": command, **options, **facts}
-
-
-class _Stopwatch:
-    """Seconds spent in each part of the command."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, part: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.seconds[part] = round(time.perf_counter() - start, 2)
-
-
-def _tables(
-    landscape: LossLandscape,
-    spectrum: GradientSpectrum,
-    args: argparse.Namespace,
-    clock: _Stopwatch,
-) -> dict[str, pd.DataFrame]:
-    tables = {"spectrum": observations.eigenvalues(spectrum)}
-    with clock("observation 1"):
-        tables["observation1"] = observations.observation1(landscape, spectrum)
-    with clock("observation 2"):
-        tables["observation2"] = observations.observation2(
-            landscape,
-            spectrum,
-            draws=args.draws,
-            seed=args.seed,
-            spread_draws=args.samples_per_draw > 0,
-        )
-    with clock("observation 3"):
-        tables["axis"] = axis = observations.axis(landscape, spectrum)
-        tables["cone"] = cone = observations.cone(
-            landscape,
-            spectrum,
-            alpha_max=observations.way_down(axis),
-            level=2 * float(axis["loss"].iloc[0]),
-        )
-        tables["observation3"] = observations.observation3(landscape, spectrum, cone)
-    return tables
-
-
 def run(args: argparse.Namespace) -> int:
-    """Run ``python -m benchmarks landscape``.
-
-    :param args: the parsed options.
-    """
-    if args.samples_per_draw < 0:
-        raise SettingError(f"--samples-per-draw {args.samples_per_draw}: use 0 (all) or more.")
     out = args.out or Path("runs") / "landscape" / args.data
-    clock = _Stopwatch()
+    if args.npz is not None and args.data != "cifar10":
+        raise SettingError(f"--npz is for --data cifar10, not for {args.data}.")
+    seconds: dict[str, float] = {}
     setup = SETUPS[args.data](args.data_root, args.npz)
-    with clock("training and spectrum"):
-        model, spectrum, training = trained(
-            setup,
-            seed=args.seed,
-            window=args.window,
-            tolerance=args.tolerance,
-            max_steps=args.max_steps,
-            steps=args.steps,
-        )
+    batches = evaluation_batches(setup, args.samples_per_draw, args.seed)
+    with _timed(seconds, "training and spectrum"):
+        model, spectrum, training = trained(setup, args)
     if not training["converged"]:
         print(f"not converged after {training['steps']} steps: raise --max-steps or --tolerance")
-    batches = evaluation_batches(setup, args.samples_per_draw, args.seed)
     landscape = LossLandscape(model, nn.CrossEntropyLoss(), batches)
-    tables = _tables(landscape, spectrum, args, clock)
+    tables = _tables(landscape, spectrum, args, seconds)
     out.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         table.to_csv(out / f"{name}.csv", index=False, float_format="%.8g")
@@ -189,45 +107,84 @@ def run(args: argparse.Namespace) -> int:
         "rank": len(spectrum.eigenvalues),
         "mean_gradient_norm": spectrum.mean.norm().item(),
         "training": training,
-        "threads": torch.get_num_threads(),
-        "seconds": clock.seconds,
+        "seconds": seconds,
     }
-    (out / "config.json").write_text(json.dumps(_config(args, facts), indent=2) + "\n")
+    (out / "config.json").write_text(json.dumps(_record(args) | facts, indent=2) + "\n")
     drawn = figures.draw(tables, setup.title, args.data, args.figures or out)
     print(summary(tables))
     print(f"numbers: {out}\nfigures: " + ", ".join(str(path) for path in drawn))
     return 0
 
 
-def summary(tables: dict[str, pd.DataFrame]) -> str:
-    """The three observations in numbers, as text.
+def _record(args: argparse.Namespace) -> dict:
+    given = {name: value for name, value in vars(args).items() if name not in _NOT_RECORDED}
+    flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in given.items())
+    command = f"python -m benchmarks landscape {flags}"
+    return provenance(torch.get_num_threads()) | {"command": command} | given
 
-    :param tables: the tables by name.
-    """
-    one = observations.mean_rise(tables["observation1"], ["index"])
-    two = tables["observation2"].pivot_table(index="s", columns="sigma", values="h")
-    cone = tables["cone"]
+
+@contextmanager
+def _timed(seconds: dict[str, float], part: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    seconds[part] = round(time.perf_counter() - start, 2)
+
+
+def _tables(
+    landscape: LossLandscape,
+    spectrum: GradientSpectrum,
+    args: argparse.Namespace,
+    seconds: dict[str, float],
+) -> dict[str, pd.DataFrame]:
+    tables = {"spectrum": observations.eigenvalues(spectrum)}
+    with _timed(seconds, "observation 1"):
+        tables["observation1"] = observations.observation1(landscape, spectrum)
+    with _timed(seconds, "observation 2"):
+        tables["observation2"] = observations.observation2(
+            landscape,
+            spectrum,
+            draws=args.draws,
+            seed=args.seed,
+            spread_draws=args.samples_per_draw > 0,
+        )
+    with _timed(seconds, "observation 3"):
+        tables["axis"] = axis = observations.axis(landscape, spectrum)
+        last, level = observations.alpha_of_descent(axis), 2 * float(axis["loss"].iloc[0])
+        tables["cone"] = observations.cone(landscape, spectrum, alpha_max=last, level=level)
+        tables["observation3"] = observations.observation3(landscape, spectrum, tables["cone"])
+    return tables
+
+
+def summary(tables: dict[str, pd.DataFrame]) -> str:
+    """The three observations in numbers, as text."""
     near, far = (
         observations.mean_rise(
-            observations.within(tables["observation3"], cone, half_widths), ["index", "alpha"]
+            observations.within(tables["observation3"], tables["cone"], half_widths),
+            ["index", "alpha"],
         ).unstack("alpha")
         for half_widths in (1.5, 3.0)
     )
-    width = cone.assign(width=cone["beta_minus"] + cone["beta_plus"])
-    per_alpha = width.pivot_table(index="index", columns="alpha", values="width")
+    cone = tables["cone"].set_index(["index", "alpha"])
     along = tables["spectrum"].set_index("index")["cosine"].abs()
-    on_axis = along[along > observations.ON_AXIS].index.tolist()
     parts = {
-        "Observation 1: mean rise of the loss for |beta| <= 3, by index": one.to_frame("rise").T,
-        "Observation 2: h(sigma, V_s), by s and sigma": two,
+        "Observation 1: mean rise of the loss for |beta| <= 3, by index": observations.mean_rise(
+            tables["observation1"], ["index"]
+        )
+        .to_frame("rise")
+        .T,
+        "Observation 2: h(sigma, V_s), by s and sigma": tables["observation2"].pivot_table(
+            index="s", columns="sigma", values="h"
+        ),
         "Observation 3: mean rise of the loss up to 1.5 half-widths of the cone at x*": near,
         "The same up to 3 half-widths": far,
-        "Width of the cone (loss below twice that at x*), by index and alpha": per_alpha,
+        "Width of the cone (loss below twice that at x*), by index and alpha": (
+            cone["beta_minus"] + cone["beta_plus"]
+        ).unstack("alpha"),
     }
     text = "\n".join(f"\n{title}\n{table.to_string()}" for title, table in parts.items())
-    if on_axis:
+    for index in along.index[along > observations.ON_AXIS][:1]:
         text += (
-            f"\n\nv_{on_axis[0]} is the averaged gradient itself (cosine {along[on_axis[0]]:.3f}): "
+            f"\n\nv_{index} is the averaged gradient itself (cosine {along[index]:.3f}): "
             "the cone's axis, along which it is open on one side."
         )
     return text

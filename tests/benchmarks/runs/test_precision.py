@@ -80,12 +80,3 @@ def test_methods_learn_in_bfloat16(tmp_path: Path, method: str) -> None:
         errors[precision] = matrix_of(folder)
     assert (errors["float32"] != errors["bfloat16"]).any()  # it was rounded
     assert np.abs(errors["float32"] - errors["bfloat16"]).mean() < 5
-
-
-def test_precision_speed_measures_three_ways(tmp_path: Path) -> None:
-    out = tmp_path / "new" / "speed.json"
-    assert main(["precision-speed", "--batch-size", "2", "--repeats", "1", "--out", str(out)]) == 0
-    figures = json.loads(out.read_text())
-    assert len(figures["milliseconds"]) == 3
-    assert all(spent > 0 for spent in figures["milliseconds"].values())
-    assert main(["precision-speed", "--repeats", "0"]) == 2

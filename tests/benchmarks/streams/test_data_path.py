@@ -101,5 +101,4 @@ def test_the_cost_of_loading_is_measured(tmp_path, capsys):
     assert main([*command, "--out", str(out)]) == 0
     figures = json.loads(out.read_text())
     assert 0 < figures["methods"]["naive"]["loading_share"] < 1
-    assert figures["samples_per_second"]["ratio"] > 1
     assert json.loads(capsys.readouterr().out)["methods"] == figures["methods"]

@@ -20,9 +20,9 @@ from benchmarks.studies.landscape.observations import (
     ON_AXIS,
     SIGMAS,
     SUBSPACES,
+    alpha_of_descent,
     half_width,
     mean_rise,
-    way_down,
     within,
 )
 from benchmarks.studies.landscape.setups import SETUPS, train_to_convergence
@@ -210,10 +210,10 @@ def test_training_ends_at_saturation_or_at_the_limit() -> None:
     assert endless.error == 0
 
 
-def test_way_down_is_where_most_of_the_descent_is_done() -> None:
+def test_alpha_of_descent_is_where_most_of_the_descent_is_done() -> None:
     table = pd.DataFrame({"alpha": [0.0, 1, 2, 3, 4], "loss": [10.0, 5, 0.9, 0.0, 7]})
-    assert way_down(table) == 2
-    assert way_down(table, share=1.0) == 3
+    assert alpha_of_descent(table) == 2
+    assert alpha_of_descent(table, share=1.0) == 3
 
 
 def test_half_width_leaves_out_open_sides() -> None:

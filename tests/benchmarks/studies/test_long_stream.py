@@ -22,10 +22,10 @@ def test_every_experience_is_measured(results):
     rows = pd.read_csv(results / "reliability" / "long-stream-dco.csv")
     assert rows["experiences"].tolist() == [1, 2]
     one, two = (row for _, row in rows.iterrows())
-    assert int(two["plugin_bytes"]) == 2 * int(one["plugin_bytes"])
-    assert int(two["steps_counted"]) == int(two["steps_made"]) == 2 * int(one["steps_made"])
-    assert float(one["step_ms"]) > 0
-    assert int(one["process_bytes"]) > 10**7
+    assert two["plugin_bytes"] == 2 * one["plugin_bytes"]
+    assert two["steps_counted"] == two["steps_made"] == 2 * one["steps_made"]
+    assert one["step_ms"] > 0
+    assert one["process_bytes"] > 10**7
 
 
 def test_the_table_shows_both_methods_and_wrong_counters(results):
