@@ -140,13 +140,6 @@ def _plugin_of(strategy: Any, metric: PluginMetric) -> DirectionConstrainedPlugi
             "that collects any. Give it one, plugins=[DCOPlugin()] or plugins=[DCOCompPlugin()], "
             "or leave capacity_metrics() out of its evaluator."
         )
-    if len(found) > 1:
-        names = ", ".join(type(plugin).__name__ for plugin in found)
-        raise SettingError(
-            f"The metric {metric} measures the directions of one plugin, but the strategy has "
-            f"{len(found)} that collect some ({names}), and does not know which to measure. Keep "
-            "one of them; note that DCO(...) and DCOComp(...) bring their own."
-        )
     return found[0]
 
 

@@ -85,7 +85,7 @@ def refuse_other_plugins(strategy: SupervisedTemplate, own: type) -> None:
         raise SettingError(
             f"The strategy has {len(same)} plugins that constrain directions ({', '.join(same)}): "
             "each would push the weights and learn directions, and the penalties would add up. "
-            "Leave one of them in plugins."
+            "Leave one of them in plugins; DCO(...) and DCOComp(...) bring their own."
         )
     if any(isinstance(plugin, FromScratchTrainingPlugin) for plugin in strategy.plugins):
         raise SettingError(
