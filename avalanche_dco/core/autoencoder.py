@@ -36,7 +36,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from avalanche_dco.core.directions import Directions, Weights
+from avalanche_dco.core.directions import Directions
+from avalanche_dco.core.factors import Weights
 from avalanche_dco.errors import GradientError
 
 _ROOM = 1e9

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from avalanche_dco.core.checked import entries, is_count, is_floating, require
-from avalanche_dco.core.directions import Directions, Factors, Weights
+from avalanche_dco.core.directions import Directions
+from avalanche_dco.core.factors import Factors, Weights
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.errors import SettingError
 

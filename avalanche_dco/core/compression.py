@@ -50,7 +50,8 @@ import torch
 from torch import Tensor
 
 from avalanche_dco.core.compressed_tasks import CompressedTasks, OldTasks
-from avalanche_dco.core.directions import Directions, Weights
+from avalanche_dco.core.directions import Directions
+from avalanche_dco.core.factors import Weights
 from avalanche_dco.errors import SettingError
 
 Start = Literal["previous", "largest", "noise"]

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from avalanche_dco.core.directions import Directions, Weights
+from avalanche_dco.core.directions import Directions
+from avalanche_dco.core.factors import Weights
 from avalanche_dco.core.penalty import Penalty, largest_eigenvalue, shortening
 
 _COLUMNS_AT_A_TIME = 512

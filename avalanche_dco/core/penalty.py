@@ -27,7 +27,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from avalanche_dco.core.checked import entries, is_floating, require
-from avalanche_dco.core.directions import Directions, Weights
+from avalanche_dco.core.directions import Directions
+from avalanche_dco.core.factors import Weights
 from avalanche_dco.errors import SettingError
 
 _POWER_ITERATIONS = 20  # within a few percent of the largest eigenvalue

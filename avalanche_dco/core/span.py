@@ -25,7 +25,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from avalanche_dco.core.directions import Directions, Factors, Weights
+from avalanche_dco.core.directions import Directions
+from avalanche_dco.core.factors import Factors, Weights
 
 CUT_OFF = 1e-10
 """tau: a direction that leaves the span of the others by less than about the root of this, as a

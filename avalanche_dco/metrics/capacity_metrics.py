@@ -10,7 +10,7 @@ import torch
 from avalanche.evaluation.metric_definitions import PluginMetric
 from avalanche.evaluation.metric_results import MetricValue
 
-from avalanche_dco.core.directions import Weights
+from avalanche_dco.core.factors import Weights
 from avalanche_dco.core.span import DirectionSpan, mean_share
 from avalanche_dco.errors import SettingError
 from avalanche_dco.metrics.names import MetricName

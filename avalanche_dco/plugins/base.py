@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.parameter import is_lazy
 
-from avalanche_dco.core.directions import Directions, Weights
+from avalanche_dco.core.directions import Directions
+from avalanche_dco.core.factors import Weights
 from avalanche_dco.errors import ModelError
 from avalanche_dco.plugins.support.checks import InputChecks, naming_experience
 from avalanche_dco.plugins.support.compatibility import (

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from avalanche_dco.core.directions import Directions, Weights, bytes_of_directions
+from avalanche_dco.core.directions import Directions
+from avalanche_dco.core.factors import Weights, bytes_of_directions
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
 from avalanche_dco.plugins.support.kept import Directed, Kept

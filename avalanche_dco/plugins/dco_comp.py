@@ -9,13 +9,8 @@ from torch import Tensor
 
 from avalanche_dco.core.compressed_tasks import CompressedTasks
 from avalanche_dco.core.compression import Loss, Start, compress
-from avalanche_dco.core.directions import (
-    Directions,
-    Weights,
-    bytes_of_directions,
-    common_dtype,
-    matrix_shape,
-)
+from avalanche_dco.core.directions import Directions
+from avalanche_dco.core.factors import Weights, bytes_of_directions, common_dtype, matrix_shape
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.errors import SettingError
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin

@@ -15,7 +15,8 @@ import torch
 
 from avalanche_dco.core.compressed_tasks import CompressedTasks
 from avalanche_dco.core.compression import compress
-from avalanche_dco.core.directions import Directions, Weights
+from avalanche_dco.core.directions import Directions
+from avalanche_dco.core.factors import Weights
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.models import mlp_256
 from benchmarks.studies.timing import add_timing_arguments, alternately, prepare, show

@@ -23,7 +23,8 @@ from torch import Tensor
 from torch.nn.functional import conv2d, conv_transpose2d
 
 from avalanche_dco.core.autoencoder import DirectionAutoencoder
-from avalanche_dco.core.directions import Directions, matrix_shape
+from avalanche_dco.core.directions import Directions
+from avalanche_dco.core.factors import matrix_shape
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.models import mlp_256
 from benchmarks.studies.timing import add_timing_arguments, alternately, prepare, show

@@ -11,7 +11,8 @@ from avalanche_dco.core.autoencoder import (
     fit_directions,
     has_stopped_improving,
 )
-from avalanche_dco.core.directions import Directions, Factors
+from avalanche_dco.core.directions import Directions
+from avalanche_dco.core.factors import Factors
 from avalanche_dco.errors import GradientError
 from tests.support.problems import directions, explicit_matrix, flat, seeds, shapes, weights
 

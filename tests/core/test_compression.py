@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from avalanche_dco.core.compressed_tasks import CompressedTasks, OldTasks
 from avalanche_dco.core.compression import compress, lost_energy
-from avalanche_dco.core.directions import Directions, Factors
+from avalanche_dco.core.directions import Directions
+from avalanche_dco.core.factors import Factors
 from avalanche_dco.errors import SettingError
 from tests.support.problems import directions, explicit_matrix, flat, seeds, shapes, weights
 

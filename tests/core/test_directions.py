@@ -3,7 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from avalanche_dco.core.directions import Directions, matrix_shape
+from avalanche_dco.core.directions import Directions
+from avalanche_dco.core.factors import matrix_shape
 from avalanche_dco.errors import ModelError
 from tests.support.problems import directions, explicit_matrix, flat, seeds, shapes, weights
 

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from avalanche_dco.core.directions import Directions, Factors
+from avalanche_dco.core.directions import Directions
+from avalanche_dco.core.factors import Factors
 from avalanche_dco.core.span import DirectionSpan, energy, mean_share
 from tests.support.problems import directions, explicit_matrix, flat, seeds, shapes, weights
 

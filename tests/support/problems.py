@@ -6,7 +6,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from avalanche_dco.core.directions import Directions, Factors, matrix_shape
+from avalanche_dco.core.directions import Directions
+from avalanche_dco.core.factors import Factors, matrix_shape
 
 SHAPES: list[dict[str, tuple[int, ...]]] = [
     {"w": (3, 4)},

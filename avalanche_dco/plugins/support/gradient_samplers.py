@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from avalanche_dco.core.cone import norm_of
-from avalanche_dco.core.directions import Weights
+from avalanche_dco.core.factors import Weights
 from avalanche_dco.errors import GradientError
 from avalanche_dco.plugins.support.gradients import (
     assign,

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.parameter import is_lazy
 
-from avalanche_dco.core.directions import Weights
+from avalanche_dco.core.factors import Weights
 from avalanche_dco.errors import ModelError
 
 if TYPE_CHECKING:

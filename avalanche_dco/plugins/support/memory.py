@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from avalanche_dco.core.directions import Weights, bytes_of_directions
+from avalanche_dco.core.factors import Weights, bytes_of_directions
 from avalanche_dco.plugins.support.reporting import experience_number
 from avalanche_dco.plugins.support.state import PluginState
 

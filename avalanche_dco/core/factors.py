@@ -1,0 +1,110 @@
+"""One parameter's share of the directions, and parameters read as matrices.
+
+See :mod:`avalanche_dco.core.directions` for the index legend.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from avalanche_dco.errors import ModelError
+
+Weights = Mapping[str, Tensor]
+"""Tensors by parameter name: weights, gradients, or differences of weights."""
+
+
+def matrix_shape(shape: torch.Size) -> tuple[int, int]:
+    """Rows and columns of the matrix that a parameter of this shape is read as."""
+    rows = shape[0] if len(shape) > 0 else 1
+    return rows, math.prod(shape[1:])
+
+
+def common_dtype(tensors: Weights) -> torch.dtype:
+    """The precision of directions for these parameters.
+
+    One for all, at least single: codes are sums over all parameters.
+    """
+    return functools.reduce(
+        torch.promote_types, (tensor.dtype for tensor in tensors.values()), torch.float32
+    )
+
+
+def bytes_of_directions(like: Weights, k: int, targets: int = 1) -> int:
+    """Memory of ``k`` directions, with their targets and a weight for each.
+
+    :param like: the parameters that have a part in them.
+    :param k: number of directions.
+    :param targets: number of targets of each.
+    """
+    numbers = sum(sum(matrix_shape(tensor.shape)) for tensor in like.values())
+    return k * (numbers + targets + 1) * common_dtype(like).itemsize
+
+
+@dataclass
+class Factors:
+    """One parameter's share of the directions ``start`` to ``start + width``.
+
+    Outside that range the parameter has no part in the directions. So the head that task 7 added
+    costs nothing in the directions of tasks 1 to 6.
+    """
+
+    U: Tensor  # r x width
+    V: Tensor  # c x width
+    shape: torch.Size  # of the parameter
+    start: int = 0
+
+    @property
+    def columns(self) -> slice:
+        return slice(self.start, self.start + self.U.shape[1])
+
+    def matrix(self, tensor: Tensor) -> Tensor:
+        """The parameter (or its gradient) as r x c matrix, a view where that is possible."""
+        return tensor.detach().reshape(matrix_shape(self.shape)).to(self.U.dtype)
+
+    def following(self, name: str, parameter: Tensor) -> Factors:
+        """The same directions for a parameter that has grown or gone to another device.
+
+        What is new has no part in them.
+        """
+        shape = parameter.shape
+        if parameter.device != self.U.device:
+            moved = (self.U.to(parameter.device), self.V.to(parameter.device))
+            return Factors(*moved, self.shape, self.start).following(name, parameter)
+        if shape == self.shape:
+            return self
+        if len(shape) != len(self.shape) or any(
+            new < old for new, old in zip(shape, self.shape, strict=True)
+        ):
+            raise ModelError(
+                f"Parameter '{name}' had shape {tuple(self.shape)} when its prohibited directions "
+                f"were learned and now has {tuple(shape)}. Directions can follow a parameter that "
+                "grows (as IncrementalClassifier does), not one that shrinks or is reshaped. Keep "
+                "the model as it was, or leave this parameter out with parameter_filter."
+            )
+        width = self.U.shape[1]
+        inner_old, inner_new = self.shape[1:], shape[1:]
+        U = self.U.new_zeros(shape[0], width)
+        U[: self.U.shape[0]] = self.U
+        V = self.V.new_zeros(*inner_new, width)
+        V[tuple(slice(size) for size in inner_old)] = self.V.reshape(*inner_old, width)
+        return Factors(U, V.reshape(-1, width), shape, self.start)
+
+    def joined(self, other: Factors) -> Factors:
+        """These columns and, behind them, those of ``other``; a gap between them is zeros."""
+        gap = other.start - self.columns.stop
+
+        def side_by_side(a: Tensor, b: Tensor) -> Tensor:
+            return torch.cat([a, a.new_zeros(a.shape[0], gap), b.to(a)], dim=1)
+
+        return Factors(
+            side_by_side(self.U, other.U),
+            side_by_side(self.V, other.V),
+            self.shape,
+            self.start,
+        )
