@@ -11,7 +11,7 @@ DCO has w = 1 and c = 0. Directions shared by n tasks (DCO-COMP) enter once: sin
 ``sum_j ||z - t_j||^2 = n ||z - mean_j t_j||^2 + const``, with w = n, the mean target and the rest
 in c.
 
-**Layers apart.** ENC sums over layers (here parameters), ``z = sum_l ENC_l(x_l)``, so that they
+**Uncoupled layers.** ENC sums over layers (here parameters), ``z = sum_l ENC_l(x_l)``, so that they
 may move against each other without a penalty. With targets ``t_l = ENC_l(x_l*)`` for each of them,
 the penalty is ``sum_l ||ENC_l(x_l) - t_l||^2`` instead: the formula above for the directions of
 :meth:`Directions.by_parameter`, which are the same tensors. This is not in the paper.
@@ -39,7 +39,7 @@ class Penalty:
 
     :param directions: the prohibited directions of all past tasks.
     :param targets: t, the codes of the weights that are to be kept: one per direction, or, with
-        layers apart, one per direction of :meth:`Directions.by_parameter`.
+        uncoupled layers, one per direction of :meth:`Directions.by_parameter`.
     :param weights: w, one per direction; ones by default.
     :param constant: c, the part that does not depend on the weights.
     :param couple_layers: whether codes are summed over parameters, as in the paper.

@@ -38,7 +38,7 @@ _ROUNDS = 4
 class DirectionSpan:
     """The span of directions, prepared once to be asked about many gradients.
 
-    Keeps a k x k matrix in float64 (with layers apart one per parameter), and the directions
+    Keeps a k x k matrix in float64 (with uncoupled layers one per parameter), and the directions
     themselves by reference.
 
     :param directions: the prohibited directions; they must not be changed afterwards.

@@ -1,4 +1,4 @@
-"""Values of which ``torch.load(..., weights_only=True)`` makes no fuss."""
+"""Values that ``torch.load(..., weights_only=True)`` accepts."""
 
 from __future__ import annotations
 
