@@ -5,13 +5,16 @@ from avalanche_dco.persistence import maybe_load_checkpoint, save_checkpoint
 from avalanche_dco.persistence.seeds import seed_everything
 from avalanche_dco.plugins.dco import DCOPlugin
 from avalanche_dco.plugins.dco_comp import DCOCompPlugin
-from avalanche_dco.strategies import DCO, GPM, DCOComp
+from avalanche_dco.plugins.dco_kron import DCOKronPlugin
+from avalanche_dco.strategies import DCO, GPM, DCOComp, DCOKron
 
 __all__ = [
     "DCO",
     "GPM",
     "DCOComp",
     "DCOCompPlugin",
+    "DCOKron",
+    "DCOKronPlugin",
     "DCOPlugin",
     "GPMPlugin",
     "maybe_load_checkpoint",

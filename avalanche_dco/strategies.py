@@ -22,9 +22,10 @@ from avalanche_dco.plugins.base import (
 )
 from avalanche_dco.plugins.dco import DCOPlugin
 from avalanche_dco.plugins.dco_comp import DCOCompPlugin
+from avalanche_dco.plugins.dco_kron import DCOKronPlugin
 from avalanche_dco.plugins.support.penalised_training import PenaltyStep
 
-__all__ = ["DCO", "GPM", "DCOComp"]
+__all__ = ["DCO", "GPM", "DCOComp", "DCOKron"]
 
 
 class DCO(SupervisedTemplate):
@@ -166,6 +167,52 @@ class DCOComp(DCO):
 
     def _make_plugin(self, k: int, **settings: Any) -> DirectionConstrainedPlugin:
         return DCOCompPlugin(k, **self._compression, **settings)
+
+
+class DCOKron(SupervisedTemplate):
+    """Direction-Constrained Optimization strategy with directions in closed form (DCO-KRON).
+
+    See :class:`avalanche_dco.DCOKronPlugin` for details. This strategy does not use task
+    identities.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Module,
+        optimizer: Optimizer,
+        criterion: Any = CrossEntropyLoss(),  # noqa: B008 (stateless, as in Avalanche's own)
+        dco_lambda: float = 30.0,
+        samples: int = 1000,
+        negligible: float = 0.02,
+        parameter_filter: ParameterFilter | None = None,
+        plugins: Sequence[SupervisedPlugin] | None = None,
+        **base_kwargs: Any,
+    ):
+        """Init.
+
+        :param model: The model.
+        :param optimizer: The optimizer to use.
+        :param criterion: The loss criterion to use.
+        :param dco_lambda: strength of the penalty; for this and the following settings see
+            :class:`avalanche_dco.DCOKronPlugin`.
+        :param plugins: Plugins to be added. Defaults to None.
+        :param base_kwargs: any additional
+            :class:`~avalanche.training.templates.SupervisedTemplate` constructor arguments.
+        """
+        kron = DCOKronPlugin(
+            dco_lambda,
+            samples=samples,
+            negligible=negligible,
+            parameter_filter=parameter_filter,
+        )
+        super().__init__(
+            model=model,
+            optimizer=optimizer,
+            criterion=criterion,
+            plugins=[*(plugins or ()), kron],
+            **base_kwargs,
+        )
 
 
 class GPM(SupervisedTemplate):

@@ -23,6 +23,7 @@ from torch import nn
 
 from avalanche_dco import (
     DCOCompPlugin,
+    DCOKronPlugin,
     DCOPlugin,
     GPMPlugin,
     maybe_load_checkpoint,
@@ -56,6 +57,7 @@ PLUGINS: dict[str, Callable[[], SupervisedPlugin]] = {
     "dco-layers-apart": lambda: DCOPlugin(**QUICK, couple_layers=False),
     "dco-comp-layers-apart": lambda: DCOCompPlugin(**QUICK, couple_layers=False),
     "dco-comp": lambda: DCOCompPlugin(**QUICK, compression_updates=3),
+    "dco-kron": lambda: DCOKronPlugin(30.0, samples=40),
     "gpm": lambda: GPMPlugin(0.9, threshold_growth=0.003, samples=40),
     "ewc": lambda: EWCPlugin(10.0),
     "ewc-online": lambda: EWCPlugin(10.0, mode="online", decay_factor=0.5),

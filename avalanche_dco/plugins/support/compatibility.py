@@ -74,18 +74,18 @@ def refuse_sparse_optimizer(
         )
 
 
-def refuse_other_plugins(strategy: SupervisedTemplate, own: type) -> None:
+def refuse_other_plugins(strategy: SupervisedTemplate, own: type | tuple[type, ...]) -> None:
     """Raise if a plugin of the strategy contradicts this one.
 
     :param strategy: whose plugins to look through.
-    :param own: the type of which there may be one plugin.
+    :param own: the type, or types, of which there may be one plugin.
     """
     same = [type(plugin).__name__ for plugin in strategy.plugins if isinstance(plugin, own)]
     if len(same) > 1:
         raise SettingError(
             f"The strategy has {len(same)} plugins that constrain directions ({', '.join(same)}): "
-            "each would push the weights and learn directions, and the penalties would add up. "
-            "Leave one of them in plugins; DCO(...) and DCOComp(...) bring their own."
+            "each would learn directions, and their constraints would add up. Leave one of them in "
+            "plugins; DCO(...), DCOComp(...) and DCOKron(...) bring their own."
         )
     if any(isinstance(plugin, FromScratchTrainingPlugin) for plugin in strategy.plugins):
         raise SettingError(

@@ -63,12 +63,7 @@ def logit_gradients(
     squared loss on the outputs. Unlike the criterion's gradients, they do not vanish as the
     criterion does.
     """
-    outputs = _forward(strategy, batch)
-    if not isinstance(outputs, Tensor):
-        raise ModelError(
-            f"gradient_source='logits' needs a model that returns one tensor, but this one returns "
-            f"{type(outputs).__name__}. Use gradient_source='criterion'."
-        )
+    outputs = outputs_of(strategy, batch)
     return list(
         torch.autograd.grad(
             outputs,
@@ -77,3 +72,14 @@ def logit_gradients(
             allow_unused=True,
         )
     )
+
+
+def outputs_of(strategy: SupervisedTemplate, batch: Any) -> Tensor:
+    """The model's outputs on a batch, by the strategy's own forward pass."""
+    outputs = _forward(strategy, batch)
+    if not isinstance(outputs, Tensor):
+        raise ModelError(
+            "Gradients of the outputs need a model that returns one tensor, but this one returns "
+            f"{type(outputs).__name__}. Use DCO with gradient_source='criterion'."
+        )
+    return outputs

@@ -108,6 +108,24 @@ class Tensors(Form):
 
 
 @dataclass(frozen=True)
+class Stated(Form):
+    """An object of the core with ``state`` and ``from_state``, which checks what it reads.
+
+    :param kind: its class.
+    """
+
+    kind: Any
+
+    def plain(self, value: Any) -> Plain:
+        """Its state."""
+        return value.state()
+
+    def read(self, plain: Any, what: str, shapes: Shapes) -> Any:
+        """The object, for parameters of these shapes."""
+        return self.kind.from_state(plain, shapes)
+
+
+@dataclass(frozen=True)
 class Directed(Form):
     """An object of the core with ``directions``, ``state`` and ``from_state``, or None.
 

@@ -1,0 +1,201 @@
+"""Estimate the curvature of a network's outputs from one pass over some data.
+
+See :mod:`avalanche_dco.core.kronecker` for what is estimated, and for the index legend.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import get_args
+
+import torch
+from torch import Tensor, nn
+
+from avalanche_dco.core.kronecker import Curvature, KroneckerFactors
+from avalanche_dco.core.layers import (
+    MatrixLayer,
+    as_matrix,
+    at_least_single,
+    groups_of,
+    input_vectors,
+    output_vectors,
+)
+
+_BATCHES_BEFORE_MEASURING = 8
+"""How many batches make factors that are good enough to compare measured changes with."""
+
+Gradients = dict[str, Tensor]
+Calls = dict["_Layer", list[tuple[Tensor, Tensor]]]
+
+
+class CurvatureEstimator:
+    """Kronecker factors of layers, and the diagonal for everything else.
+
+    Call :meth:`observe` for each batch, then :meth:`finish`.
+
+    :param model: the model.
+    :param parameters: the parameters whose curvature is wanted, by name.
+    """
+
+    def __init__(self, model: nn.Module, parameters: Mapping[str, nn.Parameter]):
+        self._parameters = dict(parameters)
+        self._layers = _matrix_layers(model, self._parameters)
+        self._squares: Gradients = {}
+        self._samples = 0
+
+    def observe(self, forward: Callable[[], Tensor], samples: int) -> None:
+        """Take in one batch.
+
+        :param forward: runs the model on the batch and returns its outputs.
+        :param samples: the number of samples in the batch.
+        """
+        with _recorded(self._layers) as calls:
+            outputs = forward()
+        called = [output for pairs in calls.values() for _, output in pairs]
+        found = torch.autograd.grad(
+            outputs,
+            [*called, *self._parameters.values()],
+            grad_outputs=torch.randn_like(outputs),  # e
+            allow_unused=True,
+        )
+        deltas = iter(found[: len(called)])
+        gradients = {
+            name: at_least_single(gradient.to_dense() if gradient.is_sparse else gradient)
+            for name, gradient in zip(self._parameters, found[len(called) :], strict=True)
+            if gradient is not None
+        }
+        self._samples += samples
+        with torch.no_grad():
+            for layer, pairs in calls.items():
+                layer.observe([(a, next(deltas)) for a, _ in pairs], gradients, samples)
+            in_layers = {name for layer in self._layers if layer.found for name in layer.names}
+            for name, gradient in gradients.items():
+                if name not in in_layers:
+                    self._squares[name] = gradient.square() + self._squares.get(name, 0)
+
+    def finish(self) -> Curvature:
+        """The curvature, averaged over all samples."""
+        layers = [layer for layer in self._layers if layer.found]
+        return Curvature(
+            {layer.weight: layer.factors(self._samples) for layer in layers},
+            {name: squares / self._samples for name, squares in self._squares.items()},
+        )
+
+
+class _Layer:
+    """One layer's running sums.
+
+    :param module: the layer.
+    :param weight: the name of its weight.
+    :param bias: the name of its bias; None if it has none, or none whose curvature is wanted.
+    """
+
+    def __init__(self, module: MatrixLayer, weight: str, bias: str | None):
+        self.module, self.weight, self.bias = module, weight, bias
+        self.names = [weight] if bias is None else [weight, bias]
+        self._explained: bool | None = None
+        self._A = self._S = torch.zeros(())
+        self._vectors = self._batches = self._samples = 0
+        # The last batch's gradient, and the changes of the outputs along such gradients.
+        self._direction = torch.zeros(())
+        self._measured = self._expected = torch.zeros(())
+
+    @property
+    def found(self) -> bool:
+        """Whether the layer has been called, and its calls explain its gradients."""
+        return bool(self._explained)
+
+    def observe(
+        self, calls: list[tuple[Tensor, Tensor | None]], gradients: Gradients, samples: int
+    ) -> None:
+        """Take in the calls of one batch.
+
+        :param calls: the inputs of each call, and the gradient at its outputs.
+        :param gradients: of all parameters.
+        :param samples: the number of samples in the batch.
+        """
+        reached = [(inputs, delta) for inputs, delta in calls if delta is not None]
+        if not reached or self._explained is False:
+            return
+        bias = self.bias is not None
+        a = torch.cat([input_vectors(self.module, x, bias=bias) for x, _ in reached], dim=1)
+        delta = torch.cat([output_vectors(self.module, d) for _, d in reached], dim=1)
+        a, delta = at_least_single(a), at_least_single(delta)
+        gradient = as_matrix(
+            *(gradients[name] for name in self.names), groups=groups_of(self.module)
+        )
+        if self._explained is None:
+            self._explained = _same_product(delta, a, gradient)
+            if not self._explained:
+                return
+        if self._batches >= _BATCHES_BEFORE_MEASURING:
+            along = (gradient * self._direction).sum()
+            self._measured = self._measured + along.square() / samples
+            known = KroneckerFactors(self._A / self._vectors, self._S / self._samples)
+            self._expected = self._expected + known.quadratic(self._direction)
+        self._direction = gradient
+        self._A = self._A.to(a) + a.mT @ a
+        self._S = self._S.to(a) + delta.mT @ delta
+        self._vectors += a.shape[1]
+        self._samples += samples
+        self._batches += 1
+
+    def factors(self, samples: int) -> KroneckerFactors:
+        """The factors, scaled to the measured changes of the outputs.
+
+        :param samples: the number of all samples, those that did not reach the layer among them.
+        """
+        scale = torch.where(self._expected > 0, self._measured / self._expected, 1.0)
+        A, S = self._A / self._vectors, self._S * (scale / samples)
+        return KroneckerFactors(A, S, self.bias is not None)
+
+
+def _matrix_layers(model: nn.Module, wanted: Mapping[str, nn.Parameter]) -> list[_Layer]:
+    """The layers whose weight is wanted and nobody else's."""
+    names = {id(parameter): name for name, parameter in wanted.items()}
+    holders = Counter(
+        id(parameter) for module in model.modules() for parameter in module._parameters.values()
+    )
+    return [
+        _Layer(module, names[id(module.weight)], names.get(id(module.bias)))
+        for module in model.modules()
+        # No subclasses: they may do more with the weight than multiply.
+        if isinstance(module, MatrixLayer)
+        and type(module) in get_args(MatrixLayer)
+        and id(module.weight) in names
+        and all(holders[id(p)] == 1 for p in (module.weight, module.bias) if p is not None)
+    ]
+
+
+@contextmanager
+def _recorded(layers: list[_Layer]) -> Iterator[Calls]:
+    """The inputs and outputs of every call of the layers inside the block."""
+    calls: Calls = {}
+
+    def recorder(layer: _Layer) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
+        def record(_: nn.Module, inputs: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
+            calls.setdefault(layer, []).append((inputs[0].detach(), outputs))
+            return outputs.clone()  # what follows may write into it, as ReLU(inplace=True) does
+
+        return record
+
+    handles = [layer.module.register_forward_hook(recorder(layer)) for layer in layers]
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _same_product(delta: Tensor, a: Tensor, gradient: Tensor) -> bool:
+    """Whether ``delta^T a`` is the gradient, seen through one direction.
+
+    Two different gradients agree there by chance with probability zero. They differ where the
+    weight is used outside of the layer's calls as well.
+    """
+    direction = torch.randn(a.shape[2], 1, dtype=a.dtype, device=a.device)
+    expected = gradient @ direction
+    tolerance = 1e-3 * float(expected.abs().max())
+    return torch.allclose(delta.mT @ (a @ direction), expected, rtol=1e-2, atol=tolerance)

@@ -1,0 +1,140 @@
+"""The implicit step on the penalty of past tasks: an optimizer's update, shortened.
+
+See :mod:`avalanche_dco.core.kronecker` for the formula and the index legend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from avalanche_dco.core.kronecker import Curvature, KroneckerFactors, bias_of
+from avalanche_dco.core.layers import as_matrix, at_least_single, split_matrix
+
+
+class DampedStep:
+    """(I + lambda S (x) A)^-1, applied to the update of one layer.
+
+    :param factors: the layer's curvature.
+    :param strength: lambda.
+    :param negligible: directions along which a step is shortened by less than this share are left
+        out, as far as whole rows or columns of U_S and U_A have no others; exact for 0.
+    """
+
+    def __init__(self, factors: KroneckerFactors, strength: float, negligible: float = 0.0):
+        s, U = torch.linalg.eigh(factors.S)
+        a, V = torch.linalg.eigh(factors.A)
+        s, a = s.clamp(min=0) * (strength / factors.tasks), a.clamp(min=0)
+        # Eigenvalues ascend: the last ones are kept, as many in every group.
+        damping = negligible / (1 - negligible)
+        rows = int((s * a[:, -1:] > damping).sum(1).max())
+        columns = int((a * s[:, -1:] > damping).sum(1).max())
+        s, U = s[:, s.shape[1] - rows :], U[:, :, U.shape[2] - rows :]
+        a, V = a[:, a.shape[1] - columns :], V[:, :, V.shape[2] - columns :]
+        weight = s.unsqueeze(2) * a.unsqueeze(1)
+        self.gain = 1 - 1 / (1 + weight)  # 1 also where the weight is infinite
+        self.U, self.V = U.contiguous(), V.contiguous()
+        outputs, inputs = U.shape[1], V.shape[1]
+        self._outputs_first = rows * inputs * (outputs + columns) <= (
+            columns * outputs * (inputs + rows)
+        )
+
+    def correction(self, change: Tensor) -> Tensor:
+        """What to subtract from the layer's matrix after an update.
+
+        :param change: the update dW, g x o x d.
+        """
+        if self._outputs_first:
+            codes = (self.U.mT @ change @ self.V).mul_(self.gain)
+            return self.U @ (codes @ self.V.mT)
+        codes = (self.U.mT @ (change @ self.V)).mul_(self.gain)
+        return (self.U @ codes) @ self.V.mT
+
+
+class DampedDiagonal:
+    """(I + lambda diag(h))^-1, applied to the update of a parameter that is no layer's matrix.
+
+    :param curvature: h, shaped like the parameter.
+    :param strength: lambda.
+    """
+
+    def __init__(self, curvature: Tensor, strength: float):
+        self._gain = 1 - 1 / (1 + strength * curvature)
+
+    def correction(self, change: Tensor) -> Tensor:
+        """What to subtract from the parameter after an update.
+
+        :param change: the update, shaped like the parameter.
+        """
+        return self._gain * change
+
+
+class DampedUpdate:
+    """The damped step of all parameters, around an optimizer's step.
+
+    :param curvature: of all past tasks.
+    :param parameters: the model's parameters by name.
+    :param strength: lambda.
+    :param negligible: see :class:`DampedStep`.
+    """
+
+    def __init__(
+        self,
+        curvature: Curvature,
+        parameters: Mapping[str, Tensor],
+        strength: float,
+        negligible: float,
+    ):
+        self._entries: list[_Entry] = []
+        for name, factors in curvature.layers.items():
+            names = [name, *([bias_of(name)] if factors.bias else [])]
+            step = DampedStep(factors, strength, negligible)
+            self._entries.append(_Entry([parameters[n] for n in names], step, len(factors.S)))
+        for name, part in curvature.diagonal.items():
+            self._entries.append(_Entry([parameters[name]], DampedDiagonal(part, strength)))
+        self._moving: list[_Entry] = []
+
+    @torch.no_grad()
+    def before_update(self) -> None:
+        """Remember where the parameters are that the optimizer is going to move."""
+        self._moving = [e for e in self._entries if any(p.grad is not None for p in e.parameters)]
+        if self._moving:
+            torch._foreach_copy_(
+                [before for entry in self._moving for before in entry.before],
+                [parameter for entry in self._moving for parameter in entry.parameters],
+            )
+
+    @torch.no_grad()
+    def after_update(self) -> None:
+        """Shorten their update."""
+        for entry in self._moving:
+            entry.damp()
+        self._moving = []
+
+
+class _Entry:
+    """One layer's or parameter's step."""
+
+    def __init__(
+        self,
+        parameters: Sequence[Tensor],
+        step: DampedStep | DampedDiagonal,
+        groups: int | None = None,
+    ):
+        self.parameters, self.step, self._groups = parameters, step, groups
+        self.before = [torch.empty_like(parameter) for parameter in parameters]
+
+    def damp(self) -> None:
+        changes = [
+            at_least_single(now) - before
+            for now, before in zip(self.parameters, self.before, strict=True)
+        ]
+        if self._groups is None:
+            corrections = [self.step.correction(changes[0])]
+        else:
+            matrix = self.step.correction(as_matrix(*changes, groups=self._groups))
+            corrections = split_matrix(matrix, [change.shape for change in changes])
+        for parameter, correction in zip(self.parameters, corrections, strict=True):
+            parameter.sub_(correction)

@@ -1,0 +1,142 @@
+"""DCO-KRON: the directions of past experiences in closed form."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from avalanche.core import SupervisedPlugin
+
+from avalanche_dco.core.curvature import CurvatureEstimator
+from avalanche_dco.core.damping import DampedUpdate
+from avalanche_dco.core.kronecker import Curvature
+from avalanche_dco.plugins.base import DirectionConstrainedPlugin
+from avalanche_dco.plugins.support.checks import InputChecks, naming_experience
+from avalanche_dco.plugins.support.compatibility import (
+    ParameterFilter,
+    constrained_parameters,
+    refuse_other_plugins,
+)
+from avalanche_dco.plugins.support.gradients import outputs_of
+from avalanche_dco.plugins.support.isolation import isolated
+from avalanche_dco.plugins.support.kept import Kept, Stated
+from avalanche_dco.plugins.support.sampling import BatchStream
+from avalanche_dco.plugins.support.settings import check_count, check_number
+from avalanche_dco.plugins.support.state import PluginState
+
+if TYPE_CHECKING:
+    from avalanche.training.templates import SupervisedTemplate
+
+_BATCH = 32
+"""Samples per pass of the estimate: many small batches measure the layers' scales better."""
+
+
+class DCOKronPlugin(InputChecks, PluginState, SupervisedPlugin):
+    r"""Direction-Constrained Optimization with directions in closed form (DCO-KRON).
+
+    The penalty that DCO starts from, Eq. (general_obj) of Teng et al., is on the movement along
+    the gradients of past tasks. With gradients of the network's outputs its matrix is, layer by
+    layer, nearly a Kronecker product, whose eigenvectors are DCO's directions, all of them, with
+    their weights. One pass over ``samples`` samples of each experience is enough; nothing is
+    trained. The optimizer's update is then shortened along each direction by
+    :math:`1 / (1 + \lambda w)`, the implicit step on the penalty: no strength and no learning
+    rate can make it diverge, whatever the optimizer. Memory and time do not grow with the number
+    of experiences.
+
+    Works with any model and optimizer and on any benchmark; task labels are not used::
+
+        strategy = Naive(model=model, optimizer=optimizer, plugins=[DCOKronPlugin()], ...)
+
+    ``Linear`` and convolution layers have Kronecker factors; every other trainable parameter has
+    the diagonal of the same matrix.
+
+    :param dco_lambda: strength of the penalty; 0 switches it off. Its unit is the squared change
+        of the outputs, so that one value serves for most networks.
+    :param samples: how many samples of an experience are looked at, at most.
+    :param negligible: directions along which a step would be shortened by less than this share
+        are left out, which makes training faster. 0 keeps all.
+    :param parameter_filter: a function of a parameter's name and the parameter that tells whether
+        it is constrained; all trainable parameters are by default.
+    """
+
+    _KEEPS = (Kept("curvature", Stated(Curvature)),)
+    _SETTINGS = ("dco_lambda", "samples", "negligible")
+
+    def __init__(
+        self,
+        dco_lambda: float = 30.0,
+        *,
+        samples: int = 1000,
+        negligible: float = 0.02,
+        parameter_filter: ParameterFilter | None = None,
+    ):
+        super().__init__()
+        check_number("dco_lambda", dco_lambda, meaning="the strength of the penalty")
+        check_count("samples", samples, at_least=1, meaning="the samples that are looked at")
+        check_number(
+            "negligible", negligible, high=0.5, meaning="the share of a step that does not matter"
+        )
+        self.dco_lambda = dco_lambda
+        self.samples = samples
+        self.negligible = negligible
+        self.parameter_filter = parameter_filter
+        # Kept between experiences.
+        self.curvature = Curvature()
+        """The curvature of the outputs, summed over past experiences."""
+        # Lives for one experience.
+        self._step: DampedUpdate | None = None
+
+    @property
+    def free_shares(self) -> dict[str, float]:
+        """The share of each layer's directions that is still free, by the name of its weight.
+
+        1 before the first experience has been learned; near 0 the layer cannot move any more.
+        """
+        return self.curvature.free_shares(self.dco_lambda)
+
+    def before_training(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
+        """Refuse what contradicts this plugin."""
+        super().before_training(strategy, **kwargs)
+        refuse_other_plugins(strategy, (DCOKronPlugin, DirectionConstrainedPlugin))
+
+    def before_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
+        """Eigendecompose the curvature of past experiences."""
+        constrained_parameters(
+            strategy.model, self.parameter_filter
+        )  # refuses now rather than later
+        parameters = dict(strategy.model.named_parameters())
+        self.curvature = self.curvature.following(parameters)
+        self._step = DampedUpdate(self.curvature, parameters, self.dco_lambda, self.negligible)
+
+    def before_update(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
+        """Remember the weights."""
+        assert self._step is not None
+        self._step.before_update()
+
+    def after_update(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
+        """Dx <- (I + lambda S (x) A)^-1 dx."""
+        assert self._step is not None
+        self._step.after_update()
+
+    def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
+        """Add the curvature of this experience."""
+        self._step = None
+        with naming_experience(strategy), isolated(strategy):
+            learned = self._estimated(strategy)
+        self.curvature = self.curvature + learned
+        self._finished(strategy)
+
+    def _estimated(self, strategy: SupervisedTemplate) -> Curvature:
+        strategy.model.eval()
+        dataset = strategy.experience.dataset.eval()
+        samples = min(self.samples, len(dataset))
+        size = min(_BATCH, samples)
+        chosen = torch.randperm(len(dataset), device="cpu")[:samples]
+        stream = BatchStream(dataset.subset(chosen.tolist()), size)
+        constrained = constrained_parameters(strategy.model, self.parameter_filter)
+        estimator = CurvatureEstimator(strategy.model, constrained)
+        for batch in itertools.islice(stream, samples // size):
+            estimator.observe(partial(outputs_of, strategy, batch), size)
+        return estimator.finish()

@@ -1,0 +1,235 @@
+"""The estimate of the outputs' curvature against per-sample autograd."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from avalanche_dco.core.curvature import CurvatureEstimator
+from avalanche_dco.core.kronecker import Curvature
+
+
+def estimate(model: nn.Module, inputs: torch.Tensor, batch: int = 4, seed: int = 0) -> Curvature:
+    torch.manual_seed(seed)
+    estimator = CurvatureEstimator(model, dict(model.named_parameters()))
+    for part in inputs.split(batch):
+        estimator.observe(lambda part=part: model(part), len(part))
+    return estimator.finish()
+
+
+def per_sample(model: nn.Module, inputs: torch.Tensor, batch: int = 4, seed: int = 0):
+    """Gradients of sum_c e_c output_c for every sample, with the e of :func:`estimate`."""
+    torch.manual_seed(seed)
+    gradients = []
+    parameters = list(model.parameters())
+    for part in inputs.split(batch):
+        first = not gradients
+        e = torch.randn_like(model(part))
+        if first:  # every layer draws one direction to see whether its calls explain it
+            for layer in model.modules():
+                if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
+                    size = layer.weight[0].numel() + (layer.bias is not None)
+                    torch.randn(size, 1, dtype=torch.float64)
+        for sample, weights in zip(part, e, strict=True):
+            value = (model(sample[None])[0] * weights).sum()
+            gradients.append(torch.autograd.grad(value, parameters))
+    return gradients
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear_layers_factor_exactly(bias):
+    """One position: a sample's gradient is delta a^T, so both factors follow from it."""
+    model = nn.Sequential(nn.Linear(3, 4, bias=bias), nn.Tanh(), nn.Linear(4, 2, bias=bias))
+    model = model.double()
+    inputs = torch.randn(12, 3, dtype=torch.float64)
+    found = estimate(model, inputs).layers["0.weight"]
+    vectors = functional.pad(inputs, (0, 1), value=1.0) if bias else inputs
+    torch.testing.assert_close(found.A[0], vectors.T @ vectors / 12)
+    S = torch.zeros(4, 4, dtype=torch.float64)
+    for gradient, a in zip(per_sample(model, inputs), vectors, strict=True):
+        matrix = gradient[0] if not bias else torch.cat([gradient[0], gradient[1][:, None]], 1)
+        delta = matrix @ a / (a @ a)
+        S += torch.outer(delta, delta) / 12
+    torch.testing.assert_close(found.S[0], S)
+    assert found.bias is bias
+
+
+CONVOLUTIONS = {
+    "conv1d": (nn.Conv1d(2, 3, 3, padding=1), (2, 6)),
+    "conv2d, strided, dilated": (nn.Conv2d(2, 4, 2, stride=2, dilation=2, bias=False), (2, 7, 6)),
+    "conv2d, grouped": (nn.Conv2d(4, 6, 3, padding=1, groups=2), (4, 4, 4)),
+    "conv3d": (nn.Conv3d(1, 2, 2), (1, 3, 4, 3)),
+}
+
+
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+def test_convolutions_by_their_positions(kind):
+    """A is averaged over positions and samples, S summed over positions."""
+    layer, shape = CONVOLUTIONS[kind]
+    inputs = torch.randn(8, *shape, dtype=torch.float64)
+    model = nn.Sequential(layer.double(), nn.Tanh())
+    found = estimate(model, inputs).layers["0.weight"]
+    torch.manual_seed(0)
+    groups, bias = layer.groups, layer.bias is not None
+    A, S, positions = 0.0, 0.0, 0
+    for number, part in enumerate(inputs.split(4)):
+        outputs = layer(part).detach().requires_grad_()
+        (delta,) = torch.autograd.grad(torch.tanh(outputs), outputs, torch.randn_like(outputs))
+        if number == 0:
+            torch.randn(found.A.shape[1], 1, dtype=torch.float64)
+        patches = torch.stack([_patches(layer, x) for x in part])  # n, g, positions, d
+        if bias:
+            patches = functional.pad(patches, (0, 1), value=1.0)
+        A = A + torch.einsum("ngld,ngle->gde", patches, patches)
+        deltas = delta.reshape(len(part), groups, delta.shape[1] // groups, -1)
+        S = S + torch.einsum("ngol,ngpl->gop", deltas, deltas) / 8
+        positions += len(part) * deltas.shape[3]
+    torch.testing.assert_close(found.A, A / positions)
+    torch.testing.assert_close(found.S, S)
+
+
+def _patches(layer: nn.Module, image: torch.Tensor) -> torch.Tensor:
+    """Patches (g, positions, d) by convolutions with one-hot kernels."""
+    channels, kernel = layer.in_channels // layer.groups, layer.kernel_size
+    size = channels * int(torch.tensor(kernel).prod())
+    one_hot = torch.eye(size, dtype=image.dtype).view(size, channels, *kernel)
+    convolve = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}[len(kernel)]
+    groups = [
+        convolve(part[None], one_hot, None, layer.stride, layer.padding, layer.dilation)[0]
+        for part in image.split(channels)
+    ]
+    return torch.stack([group.flatten(1).T for group in groups])
+
+
+class OneOfEach(nn.Module):
+    """A layer, a normalisation, an embedding-like table, a recurrent layer, a tied weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 4)
+        self.norm = nn.LayerNorm(4)
+        self.recurrent = nn.GRU(4, 3, batch_first=True)
+        self.tied = nn.Linear(3, 3)
+        self.tied_too = nn.Linear(3, 3)
+        self.tied_too.weight = self.tied.weight
+        self.functional = nn.Linear(3, 2)
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, x):
+        x = self.norm(self.first(x)).unsqueeze(1).repeat(1, 2, 1)
+        x = self.recurrent(x)[0][:, 1]
+        x = self.tied_too(torch.tanh(self.tied(x)))
+        return self.scale * functional.linear(x, self.functional.weight, self.functional.bias)
+
+
+def test_nothing_trainable_is_left_out():
+    model = OneOfEach().double()
+    found = estimate(model, torch.randn(8, 3, dtype=torch.float64))
+    assert found.layers.keys() == {"first.weight"}
+    names = {name for name, _ in model.named_parameters()} - {"first.weight", "first.bias"}
+    assert found.diagonal.keys() == names
+    assert all((part > 0).any() for part in found.diagonal.values())
+
+
+def test_diagonal_is_the_square_of_a_batch_and_on_average_that_of_the_samples():
+    model = nn.Sequential(nn.LayerNorm(3), nn.Tanh()).double()
+    inputs = torch.randn(6, 3, dtype=torch.float64)
+    expected = torch.zeros(3, dtype=torch.float64)
+    for sample in inputs:
+        jacobian = torch.autograd.functional.jacobian(
+            lambda weight, x=sample: torch.tanh(
+                functional.layer_norm(x, (3,), weight, model[0].bias.detach())
+            ),
+            model[0].weight.detach(),
+        )
+        expected += jacobian.square().sum(0) / 6
+    draws = [estimate(model, inputs, batch=3, seed=s).diagonal["0.weight"] for s in range(2000)]
+    torch.testing.assert_close(torch.stack(draws).mean(0), expected, rtol=0.1, atol=0)
+
+
+def test_a_weight_that_is_also_used_elsewhere_has_the_diagonal():
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.layer(x) @ self.layer.weight
+
+    found = estimate(Both().double(), torch.randn(8, 3, dtype=torch.float64))
+    assert not found.layers
+    assert found.diagonal.keys() == {"layer.weight", "layer.bias"}
+
+
+def test_writing_into_outputs_does_no_harm():
+    plain = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()
+    inplace = nn.Sequential(plain[0], nn.ReLU(inplace=True), plain[2])
+    inputs = torch.randn(8, 3, dtype=torch.float64)
+    for name, factors in estimate(plain, inputs).layers.items():
+        torch.testing.assert_close(estimate(inplace, inputs).layers[name].S, factors.S)
+
+
+def test_unwanted_and_frozen_parameters():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)).double()
+    wanted = {"0.weight": model[0].weight}
+    estimator = CurvatureEstimator(model, wanted)
+    inputs = torch.randn(8, 3, dtype=torch.float64)
+    estimator.observe(lambda: model(inputs), 8)
+    found = estimator.finish()
+    assert found.layers.keys() == {"0.weight"}
+    assert not found.layers["0.weight"].bias
+    assert found.layers["0.weight"].A.shape == (1, 3, 3)
+    assert not found.diagonal
+
+
+def test_outputs_that_are_masked_are_free():
+    model = nn.Linear(3, 4).double()
+    estimator = CurvatureEstimator(model, dict(model.named_parameters()))
+    inputs = torch.randn(8, 3, dtype=torch.float64)
+    mask = torch.tensor([False, False, True, True])
+    estimator.observe(lambda: model(inputs).masked_fill(mask, -1e9), 8)
+    S = estimator.finish().layers["weight"].S[0]
+    assert S[2:].abs().max() == 0
+    assert S[:2, :2].diagonal().min() > 0
+
+
+def test_correlated_positions_are_scaled_to_the_measured_change():
+    """The same patch at every position: without the scale, the factors are 16 times too small."""
+
+    class Mean(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv1d(2, 3, 1, bias=False)
+
+        def forward(self, x):
+            return self.conv(x).sum(2)
+
+    torch.manual_seed(1)
+    model = Mean().double()
+    inputs = torch.randn(800, 2, 1, dtype=torch.float64).expand(-1, -1, 16).contiguous()
+    found = estimate(model, inputs, batch=4).layers["conv.weight"]
+    change = torch.randn(1, 3, 2, dtype=torch.float64)
+    moved = torch.einsum("oi,nil->no", change[0], inputs).square().sum(1).mean()
+    assert found.quadratic(change) == pytest.approx(moved.item(), rel=0.35)
+    unscaled = found.quadratic(change) * 3 / found.S.diagonal(dim1=1, dim2=2).sum()
+    assert unscaled < 0.2 * moved
+
+
+def test_sequence_first_inputs_give_the_same_factors():
+    model = nn.Linear(3, 2).double()
+    inputs = torch.randn(4, 5, 3, dtype=torch.float64)
+
+    def factors(transposed: bool):
+        torch.manual_seed(0)
+        estimator = CurvatureEstimator(model, dict(model.named_parameters()))
+
+        def forward():
+            if not transposed:
+                return model(inputs)
+            return model(inputs.transpose(0, 1)).transpose(0, 1).contiguous()
+
+        estimator.observe(forward, 4)
+        return estimator.finish().layers["weight"]
+
+    torch.testing.assert_close(factors(True).A, factors(False).A)
+    torch.testing.assert_close(factors(True).S, factors(False).S)

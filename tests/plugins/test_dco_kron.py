@@ -1,0 +1,255 @@
+"""DCO-KRON as a plugin: what it protects, what it leaves alone, with which neighbours it works."""
+
+import pytest
+import torch
+from avalanche.models import IncrementalClassifier, MultiHeadClassifier, MultiTaskModule
+from avalanche.training.plugins import ReplayPlugin
+from torch import nn
+
+from avalanche_dco import DCOKron, DCOKronPlugin
+from avalanche_dco.errors import ModelError, SettingError
+from tests.plugins.test_isolation import After, Before
+from tests.support.learning import (
+    blobs,
+    errors_on_two_permutations,
+    naive,
+    small_mlp,
+    split_blobs,
+    train,
+    weights_of,
+)
+
+
+def trained(plugins, **arguments):
+    torch.manual_seed(0)
+    model = small_mlp()
+    train(model, blobs(), plugins, **arguments)
+    return weights_of(model)
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=1e-2),
+    "adam": lambda p: torch.optim.Adam(p, lr=1e-2),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2),
+}
+
+
+class TestTraining:
+    def test_differs_from_naive_and_is_the_same_for_the_same_seed(self):
+        first = trained([DCOKronPlugin()])
+        assert not torch.allclose(first, trained([]))
+        assert torch.equal(first, trained([DCOKronPlugin()]))
+
+    def test_forgets_less_than_naive_on_permuted_digits(self):
+        errors = errors_on_two_permutations([DCOKronPlugin()])
+        assert errors[0] < 0.5 * errors_on_two_permutations([])[0]
+        assert errors[1] < 0.15
+
+    def test_strength_zero_changes_nothing_but_random_numbers(self):
+        """The estimate draws from a generator of its own, as far as the next experience sees."""
+        off, tiny = (trained([DCOKronPlugin(strength)]) for strength in (0.0, 1e-12))
+        torch.testing.assert_close(off, tiny)
+
+    @pytest.mark.parametrize("name", OPTIMIZERS)
+    def test_a_huge_strength_freezes_what_the_first_experience_needs(self, name):
+        """Whatever the optimizer, momentum and weight decay: outputs on old data stay."""
+        benchmark = blobs(2, samples=12)
+        model = small_mlp()
+        strategy = naive(model, [DCOKronPlugin(1e9, negligible=0.0)], optimizer=OPTIMIZERS[name])
+        strategy.train(benchmark.train_stream[0])
+        x = torch.stack([sample[0] for sample in benchmark.train_stream[0].dataset])
+        with torch.no_grad():
+            before = model(x)
+        strategy.train(benchmark.train_stream[1])
+        with torch.no_grad():
+            assert (model(x) - before).norm() < 0.02 * before.norm()
+
+    @pytest.mark.parametrize("lr", [1e-3, 0.1, 1.0])
+    def test_no_learning_rate_makes_it_diverge(self, lr):
+        weights = trained(
+            [DCOKronPlugin(1e6)], optimizer=lambda p: torch.optim.SGD(p, lr=lr, momentum=0.5)
+        )
+        assert torch.isfinite(weights).all()
+
+    def test_skipped_steps_of_a_gradient_scaler(self):
+        """Nothing moves when the optimizer does not."""
+        model = small_mlp()
+        strategy = naive(model, [DCOKronPlugin()])
+        strategy.train(blobs().train_stream[0])
+        before = weights_of(model)
+        strategy.optimizer_step = lambda: None
+        strategy.train(blobs().train_stream[1])
+        assert torch.equal(weights_of(model), before)
+
+    def test_beside_replay(self):
+        weights = trained([ReplayPlugin(mem_size=20), DCOKronPlugin()])
+        assert torch.isfinite(weights).all()
+
+    def test_memory_does_not_grow(self):
+        plugin = DCOKronPlugin()
+        assert plugin.memory_bytes == 0
+        strategy = naive(small_mlp(), [plugin], train_epochs=1)
+        kept = []
+        for experience in blobs(4).train_stream:
+            strategy.train(experience)
+            kept.append(plugin.memory_bytes)
+        # A and S of Linear(6, 8) and Linear(8, 3), with the constant of the bias.
+        assert kept == [4 * (7**2 + 8**2 + 9**2 + 3**2)] * 4
+
+    def test_strategy(self):
+        torch.manual_seed(0)
+        model = small_mlp()
+        strategy = DCOKron(
+            model=model,
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+            dco_lambda=7.0,
+            samples=20,
+            train_mb_size=16,
+        )
+        (plugin,) = (p for p in strategy.plugins if isinstance(p, DCOKronPlugin))
+        assert (plugin.dco_lambda, plugin.samples) == (7.0, 20)
+        strategy.train(blobs().train_stream[0])
+        assert plugin.memory_bytes
+
+
+class TestEstimate:
+    def test_leaves_no_trace(self):
+        model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), small_mlp(8))
+        before, after = Before(), After()
+        strategy = naive(model, [before, DCOKronPlugin(), after])
+        for experience in blobs().train_stream:
+            strategy.train(experience)
+            assert after.seen == before.seen
+
+    def test_looks_at_no_more_samples_than_asked_for(self):
+        seen = []
+        strategy = naive(small_mlp(), [DCOKronPlugin(samples=10)], train_epochs=1)
+
+        def count(model, inputs, outputs):
+            if not model.training:
+                seen.append(len(inputs[0]))
+
+        strategy.model.register_forward_hook(count)
+        strategy.train(blobs().train_stream[0])
+        assert sum(seen) == 10
+
+    def test_a_model_that_returns_no_tensor(self):
+        class Pair(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(6, 3)
+
+            def forward(self, x):
+                return self.layer(x), x
+
+        strategy = naive(Pair(), [DCOKronPlugin()])
+        strategy._criterion = lambda outputs, y: nn.functional.cross_entropy(outputs[0], y)
+        with pytest.raises(ModelError, match="one tensor"):
+            strategy.train(blobs().train_stream[0])
+
+
+class TestModels:
+    def test_growing_head(self):
+        class Growing(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = nn.Linear(6, 5)
+                self.head = IncrementalClassifier(5, initial_out_features=2)
+
+            def forward(self, x):
+                return self.head(self.body(x).relu())
+
+        plugin = DCOKronPlugin()
+        train(Growing(), split_blobs(3), [plugin])
+        assert plugin.curvature.layers["head.classifier.weight"].S.shape == (1, 6, 6)
+
+    def test_heads_of_other_tasks_stay(self):
+        class Heads(MultiTaskModule):
+            def __init__(self):
+                super().__init__()
+                self.body = nn.Linear(6, 5)
+                self.head = MultiHeadClassifier(5, initial_out_features=2)
+
+            def forward(self, x, task_labels):
+                return self.head(self.body(x).relu(), task_labels)
+
+        model = Heads()
+        strategy = naive(model, [DCOKronPlugin()])
+        benchmark = split_blobs(3)
+        strategy.train(benchmark.train_stream[0])
+        strategy.train(benchmark.train_stream[1])
+        first = model.head.classifiers["0"].classifier.weight.detach().clone()
+        strategy.train(benchmark.train_stream[2])
+        assert torch.equal(model.head.classifiers["0"].classifier.weight, first)
+
+    def test_frozen_layers_and_filtered_parameters(self):
+        model = small_mlp()
+        model[0].requires_grad_(False)
+        plugin = DCOKronPlugin(parameter_filter=lambda name, _: name != "2.bias")
+        train(model, blobs(), [plugin])
+        assert plugin.curvature.layers.keys() == {"2.weight"}
+        assert not plugin.curvature.layers["2.weight"].bias
+
+    def test_a_filter_that_leaves_nothing(self):
+        with pytest.raises(ModelError, match="parameter_filter"):
+            train(small_mlp(), blobs(), [DCOKronPlugin(parameter_filter=lambda *_: False)])
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+    def test_other_precisions(self, dtype):
+        benchmark = blobs()
+        model = nn.Sequential(_To(dtype), small_mlp().to(dtype))
+        strategy = train(model, benchmark, [DCOKronPlugin()])
+        assert all(p.dtype == dtype for p in strategy.model.parameters())
+        assert torch.isfinite(weights_of(model)).all()
+
+    def test_convolutions_normalisation_and_attention(self):
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = nn.Conv1d(1, 4, 3, padding=1)
+                self.norm = nn.BatchNorm1d(4)
+                self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+                self.out = nn.Linear(24, 3)
+
+            def forward(self, x):
+                x = self.norm(self.conv(x.unsqueeze(1))).transpose(1, 2)
+                return self.out(self.attention(x, x, x)[0].flatten(1))
+
+        plugin = DCOKronPlugin()
+        model = Net()
+        train(model, blobs(), [plugin])
+        layers = {"conv.weight", "out.weight"}
+        assert plugin.curvature.layers.keys() == layers
+        protected = layers | {"conv.bias", "out.bias"} | plugin.curvature.diagonal.keys()
+        assert protected == {name for name, _ in model.named_parameters()}
+
+
+class _To(nn.Module):
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, x):
+        return x.to(self.dtype)
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [("dco_lambda", -1), ("dco_lambda", float("nan")), ("samples", 0), ("negligible", 0.9)],
+    )
+    def test_out_of_range(self, name, value):
+        with pytest.raises(SettingError, match=name):
+            DCOKronPlugin(**{name: value})
+
+    def test_free_shares_fall_with_the_experiences(self):
+        plugin = DCOKronPlugin()
+        strategy = naive(small_mlp(), [plugin])
+        assert plugin.free_shares == {}
+        shares = []
+        for experience in blobs(3).train_stream:
+            strategy.train(experience)
+            shares.append(plugin.free_shares)
+        assert shares[0].keys() == {"0.weight", "2.weight"}
+        for name in shares[0]:
+            assert 1 > shares[0][name] > shares[1][name] > shares[2][name] > 0
