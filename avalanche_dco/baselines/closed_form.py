@@ -1,4 +1,4 @@
-r"""Per-sample gradients of ``Linear`` and ``Conv2d`` layers, summed without forming them.
+r"""Per-sample gradients of ``Linear`` and convolution layers, summed without forming them.
 
 Index legend: n samples, l positions (1 for a plain ``Linear``), g groups, o outputs, i inputs.
 
@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from avalanche_dco.baselines.gradient_projection import ProjectableLayer, unfolded_patches
 from avalanche_dco.baselines.layer_recording import parameter_owners
+from avalanche_dco.core.layers import MatrixLayer, is_plain, unfolded_patches
 
 Transform = Callable[[Tensor], Tensor]
 """Elementwise and multiplicative, f(ab) = f(a) f(b): ``torch.square`` or ``torch.abs``."""
@@ -35,13 +35,13 @@ class Call(NamedTuple):
 
 
 @contextmanager
-def recorded_calls(model: nn.Module) -> Iterator[dict[ProjectableLayer, list[Call]]]:
-    """Record the calls of the plain ``Linear`` and ``Conv2d`` layers inside the block.
+def recorded_calls(model: nn.Module) -> Iterator[dict[MatrixLayer, list[Call]]]:
+    """Record the calls of the plain ``Linear`` and convolution layers inside the block.
 
     :param model: the model; layers that share a parameter with others are left out.
     """
     owners = parameter_owners(model)
-    calls: dict[ProjectableLayer, list[Call]] = {}
+    calls: dict[MatrixLayer, list[Call]] = {}
 
     def record(layer: Any, inputs: tuple[Any, ...], by_name: dict[str, Any], outputs: Any) -> Any:
         given = (*inputs, *by_name.values())[0]
@@ -51,8 +51,7 @@ def recorded_calls(model: nn.Module) -> Iterator[dict[ProjectableLayer, list[Cal
     handles = [
         module.register_forward_hook(record, with_kwargs=True)
         for module in model.modules()
-        # No subclasses: they may do more with the weight than multiply.
-        if type(module) in (nn.Linear, nn.Conv2d)
+        if is_plain(module)
         # A weight that is computed from other parameters (weight_norm) is not a parameter.
         and isinstance(module.weight, nn.Parameter)
         and module.weight.requires_grad
@@ -65,13 +64,13 @@ def recorded_calls(model: nn.Module) -> Iterator[dict[ProjectableLayer, list[Cal
             handle.remove()
 
 
-Verdicts = dict[tuple[ProjectableLayer, torch.Size], bool]
+Verdicts = dict[tuple[MatrixLayer, torch.Size], bool]
 """Whether the closed form is exact, for a layer and the shape of its inputs."""
 
 
 def in_closed_form(
-    calls: dict[ProjectableLayer, list[Call]], losses: Tensor, verdicts: Verdicts
-) -> dict[ProjectableLayer, Call]:
+    calls: dict[MatrixLayer, list[Call]], losses: Tensor, verdicts: Verdicts
+) -> dict[MatrixLayer, Call]:
     """The layers for which the closed form is exact, with their one call.
 
     The closed form takes the samples to be in the first dimension of a layer's inputs, and the
@@ -107,13 +106,13 @@ def in_closed_form(
     return {layer: call for layer, call in once.items() if exact[layer]}
 
 
-def _may_have_samples_first(layer: ProjectableLayer, inputs: Tensor, samples: int) -> bool:
-    batched = inputs.ndim == 4 if isinstance(layer, nn.Conv2d) else inputs.ndim >= 2
+def _may_have_samples_first(layer: MatrixLayer, inputs: Tensor, samples: int) -> bool:
+    batched = inputs.ndim >= 2 if isinstance(layer, nn.Linear) else inputs.ndim == layer.weight.ndim
     return batched and inputs.shape[0] == samples
 
 
 def _agrees(
-    layer: ProjectableLayer,
+    layer: MatrixLayer,
     inputs: Tensor,
     delta: Tensor,
     of_samples: Tensor,
@@ -137,7 +136,7 @@ def _agrees(
 
 
 def transformed_sums(
-    layer: ProjectableLayer, inputs: Tensor, delta: Tensor, transform: Transform
+    layer: MatrixLayer, inputs: Tensor, delta: Tensor, transform: Transform
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Sum the transformed gradients of all samples.
 
@@ -161,12 +160,12 @@ def transformed_sums(
         yield layer.bias, transform(deltas.sum(3)).sum(0).reshape(-1)
 
 
-def _factors(layer: ProjectableLayer, inputs: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+def _factors(layer: MatrixLayer, inputs: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
     """Output gradients (n, g, o, l) and inputs (n, g, i, l)."""
     samples = inputs.shape[0]
     inputs, delta = inputs.to(layer.weight), delta.to(layer.weight)  # differ under autocast
-    if isinstance(layer, nn.Conv2d):
-        deltas = delta.reshape(samples, layer.groups, layer.out_channels // layer.groups, -1)
-        return deltas, unfolded_patches(layer, inputs)
-    deltas = delta.reshape(samples, 1, -1, layer.out_features)
-    return deltas.mT, inputs.reshape(samples, 1, -1, layer.in_features).mT
+    if isinstance(layer, nn.Linear):
+        deltas = delta.reshape(samples, 1, -1, layer.out_features)
+        return deltas.mT, inputs.reshape(samples, 1, -1, layer.in_features).mT
+    deltas = delta.reshape(samples, layer.groups, layer.out_channels // layer.groups, -1)
+    return deltas, unfolded_patches(layer, inputs)

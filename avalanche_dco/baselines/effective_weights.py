@@ -14,7 +14,7 @@ from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.parametrize import is_parametrized
 from torch.nn.utils.weight_norm import WeightNorm
 
-from avalanche_dco.baselines.gradient_projection import ProjectableLayer, as_matrix, write_matrix
+from avalanche_dco.core.layers import MatrixLayer, as_matrix, groups_of, write_matrix
 from avalanche_dco.errors import ModelError
 
 
@@ -26,7 +26,7 @@ class _Normed(NamedTuple):
     dim: int
 
 
-def effective_matrix(layer: ProjectableLayer) -> Tensor:
+def effective_matrix(layer: MatrixLayer) -> Tensor:
     """Weight and bias as :func:`.as_matrix` has them, computed from the present parameters.
 
     :param layer: a layer that :func:`refuse_computed` lets pass.
@@ -37,10 +37,10 @@ def effective_matrix(layer: ProjectableLayer) -> Tensor:
         if normed is None
         else torch._weight_norm(normed.direction, normed.length, normed.dim)
     )
-    return as_matrix(layer, weight, layer.bias)
+    return as_matrix(weight, layer.bias, groups=groups_of(layer))
 
 
-def set_effective_matrix(layer: ProjectableLayer, matrix: Tensor) -> None:
+def set_effective_matrix(layer: MatrixLayer, matrix: Tensor) -> None:
     """Change the parameters so that :func:`effective_matrix` is ``matrix``, up to rounding.
 
     Under weight normalisation the direction keeps its norm and the length its sign: a weight that
@@ -66,7 +66,7 @@ def set_effective_matrix(layer: ProjectableLayer, matrix: Tensor) -> None:
     length.copy_(signed)
 
 
-def refuse_computed(layers: Mapping[str, ProjectableLayer]) -> None:
+def refuse_computed(layers: Mapping[str, MatrixLayer]) -> None:
     """Raise if what a trainable layer multiplies by cannot be set to a projection.
 
     :param layers: the layers to project, by name.
@@ -89,7 +89,7 @@ def refuse_computed(layers: Mapping[str, ProjectableLayer]) -> None:
         )
 
 
-def _obstacle(layer: ProjectableLayer) -> str | None:
+def _obstacle(layer: MatrixLayer) -> str | None:
     """Why :func:`set_effective_matrix` does not do for a layer, or None."""
     normed = _weight_norm(layer)
     for tensor in ("bias",) if normed else ("weight", "bias"):
@@ -110,11 +110,11 @@ def _types(things: Iterable[object]) -> list[str]:
     return [type(thing).__name__ for thing in things]
 
 
-def _parametrizations(layer: ProjectableLayer, tensor: str) -> Any:
+def _parametrizations(layer: MatrixLayer, tensor: str) -> Any:
     return layer.get_submodule(f"parametrizations.{tensor}")
 
 
-def _weight_norm(layer: ProjectableLayer) -> _Normed | None:
+def _weight_norm(layer: MatrixLayer) -> _Normed | None:
     """Length and direction of a weight-normed weight, by parametrization or by the old hook."""
     if is_parametrized(layer, "weight"):
         chain = _parametrizations(layer, "weight")

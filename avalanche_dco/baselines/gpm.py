@@ -12,15 +12,10 @@ from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from avalanche_dco.baselines.effective_weights import effective_matrix, set_effective_matrix
-from avalanche_dco.baselines.gradient_projection import (
-    ProjectableLayer,
-    as_matrix,
-    extended_basis,
-    project_out,
-    write_matrix,
-)
+from avalanche_dco.baselines.gradient_projection import extended_basis, project_out
 from avalanche_dco.baselines.layer_recording import InputRecorder, projectable_layers
 from avalanche_dco.core.checked import is_floating
+from avalanche_dco.core.layers import MatrixLayer, as_matrix, groups_of, write_matrix
 from avalanche_dco.errors import ModelError, SettingError
 from avalanche_dco.plugins.support.checks import InputChecks
 from avalanche_dco.plugins.support.kept import Kept, Shapes, Tensors
@@ -42,7 +37,7 @@ def _fits_layer(basis: Tensor, name: str, shapes: Shapes) -> bool:
 class GPMPlugin(InputChecks, PluginState, SupervisedPlugin):
     """Gradient Projection Memory (Saha, Garg and Roy, ICLR 2021).
 
-    After each experience the inputs of every ``Linear`` and ``Conv2d`` layer are collected on a
+    After each experience the inputs of every ``Linear`` and convolution layer are collected on a
     random subset of its data, and the layer's basis is extended until it holds the share
     ``threshold`` of their energy. From then on the layer moves only orthogonally to its basis:
     what it answers to the inputs of earlier experiences stays as it is.
@@ -84,7 +79,7 @@ class GPMPlugin(InputChecks, PluginState, SupervisedPlugin):
         :param samples: size of the random subset of each experience; the authors use 300 for
             fully connected networks and about 125 for convolutional ones.
         :param layers: names of the layers to project, with the wildcards of ``fnmatch``;
-            None for every ``Linear`` and ``Conv2d``.
+            None for every ``Linear`` and convolution.
         :param project_head: whether the output layer, the one called last, is projected as well.
             True for a head that all experiences share, False for one head per task.
         """
@@ -127,7 +122,7 @@ class GPMPlugin(InputChecks, PluginState, SupervisedPlugin):
                 continue
             weight, bias = layer.weight.grad, None if layer.bias is None else layer.bias.grad
             if weight is not None:
-                gradient = as_matrix(layer, weight, bias)
+                gradient = as_matrix(weight, bias, groups=groups_of(layer))
                 write_matrix(project_out(gradient, self.bases[name]), weight, bias)
 
     @torch.no_grad()
@@ -175,12 +170,12 @@ class GPMPlugin(InputChecks, PluginState, SupervisedPlugin):
                     avalanche_forward(model, x.to(strategy.device), task_labels)
         return recorder
 
-    def _protected(self, model: nn.Module) -> Iterator[tuple[str, ProjectableLayer]]:
+    def _protected(self, model: nn.Module) -> Iterator[tuple[str, MatrixLayer]]:
         """The trainable layers that have a basis, checked against it: a head may have changed."""
         modules = dict(model.named_modules())
         for name, basis in self.bases.items():
             layer = modules.get(name)
-            if not isinstance(layer, ProjectableLayer):
+            if not isinstance(layer, MatrixLayer):
                 raise ModelError(
                     f"layer '{name}' has a basis but is no longer in the model; a layer may grow "
                     "more outputs between experiences, but has to keep its name."
@@ -207,7 +202,7 @@ def _warn_of_unprotected(model: nn.Module, recorder: InputRecorder) -> None:
     protected_or_left_out = {
         part  # a parametrization belongs to its layer
         for name, module in model.named_modules()
-        if isinstance(module, ProjectableLayer)
+        if isinstance(module, MatrixLayer)
         and (name in recorder.vectors or name not in recorder.layers)
         for part in module.modules()
     }
@@ -220,7 +215,7 @@ def _warn_of_unprotected(model: nn.Module, recorder: InputRecorder) -> None:
     ]
     if names:
         warnings.warn(
-            f"GPM does not protect {names}: they belong to no Linear or Conv2d layer that is "
+            f"GPM does not protect {names}: they belong to no Linear or convolution layer that is "
             "called as a module, so they stay free to change. Freeze them with "
             "requires_grad_(False) if they should not.",
             stacklevel=2,

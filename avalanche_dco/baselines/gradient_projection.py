@@ -8,95 +8,12 @@ of the inputs worth remembering and allow only changes of the form
 Index legend: g groups (1 unless the convolution is grouped), n input vectors, o outputs per group,
 d input dimensions per group (one more with a bias), k basis vectors.
 
-A bias is the weight of a constant input 1: the constant is appended to every input vector and the
-bias to the matrix as its last column, so that ``W x + b`` is protected as a whole.
+See :mod:`avalanche_dco.core.layers` for layers as matrices.
 """
 
-from typing import TypeAlias
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
-
-ProjectableLayer: TypeAlias = nn.Linear | nn.Conv2d
-
-
-def input_vectors(layer: ProjectableLayer, inputs: Tensor) -> Tensor:
-    """The vectors that ``layer`` multiplies by its matrix when it is called with ``inputs``.
-
-    :param layer: a ``Linear``, or a ``Conv2d`` with any stride, padding, dilation and groups.
-    :param inputs: what the layer is called with.
-    :return: vectors of shape (g, n, d): inputs of a ``Linear``, patches of a ``Conv2d``; with a
-        constant 1 as their last entry if the layer has a bias.
-    """
-    if isinstance(layer, nn.Conv2d):
-        vectors = unfolded_patches(layer, inputs).permute(1, 0, 3, 2).flatten(1, 2)
-    else:
-        vectors = inputs.reshape(1, -1, layer.in_features)
-    return vectors if layer.bias is None else functional.pad(vectors, (0, 1), value=1.0)
-
-
-def unfolded_patches(layer: nn.Conv2d, images: Tensor) -> Tensor:
-    """The patches a convolution looks at, in the order of its output positions.
-
-    :param layer: the convolution.
-    :param images: its input, (batch, channels, height, width) or without the batch.
-    :return: patches of shape (batch, g, channels per group * kernel height * kernel width,
-        output positions); the third index runs like the flattened weight of one output.
-    """
-    images = images if images.dim() == 4 else images.unsqueeze(0)
-    mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-    patches = functional.unfold(
-        functional.pad(images, _padding(layer), mode=mode),
-        layer.kernel_size,
-        dilation=layer.dilation,
-        stride=layer.stride,
-    )
-    return patches.unflatten(1, (layer.groups, -1))
-
-
-def _padding(layer: nn.Conv2d) -> list[int]:
-    """Left, right, top, bottom, as ``functional.pad`` wants them."""
-    sides: list[int] = []
-    for axis in (1, 0):
-        if layer.padding == "valid":
-            before, after = 0, 0
-        elif layer.padding == "same":
-            total = layer.dilation[axis] * (layer.kernel_size[axis] - 1)
-            before, after = total // 2, total - total // 2
-        else:
-            before = after = int(layer.padding[axis])
-        sides += [before, after]
-    return sides
-
-
-def as_matrix(layer: ProjectableLayer, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Write a weight and a bias (or their gradients) as the matrix that multiplies the inputs.
-
-    :param layer: the layer they belong to.
-    :param weight: a tensor shaped like the layer's weight.
-    :param bias: a tensor shaped like its bias, or None if it has none.
-    :return: matrix of shape (g, o, d).
-    """
-    groups = layer.groups if isinstance(layer, nn.Conv2d) else 1
-    matrix = weight.reshape(groups, weight.shape[0] // groups, -1)
-    if bias is None:
-        return matrix
-    return torch.cat([matrix, bias.reshape(groups, -1, 1)], dim=2)
-
-
-def write_matrix(matrix: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-    """Undo :func:`as_matrix`, in place.
-
-    :param matrix: matrix of shape (g, o, d).
-    :param weight: the tensor that receives all columns, or all but the last if there is a bias.
-    :param bias: the tensor that receives the last column.
-    """
-    if bias is None:
-        weight.copy_(matrix.reshape(weight.shape))
-    else:
-        weight.copy_(matrix[:, :, :-1].reshape(weight.shape))
-        bias.copy_(matrix[:, :, -1].reshape(bias.shape))
 
 
 def project_out(matrix: Tensor, basis: Tensor) -> Tensor:

@@ -8,14 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from avalanche_dco.baselines.effective_weights import refuse_computed
-from avalanche_dco.baselines.gradient_projection import ProjectableLayer, compact, input_vectors
+from avalanche_dco.baselines.gradient_projection import compact
+from avalanche_dco.core.layers import MatrixLayer, input_vectors
 from avalanche_dco.errors import ModelError
 
 
 def projectable_layers(
     model: nn.Module, patterns: Sequence[str] | None = None
-) -> dict[str, ProjectableLayer]:
-    """The ``Linear`` and ``Conv2d`` layers of a model, by name.
+) -> dict[str, MatrixLayer]:
+    """The ``Linear`` and convolution layers of a model, by name.
 
     :param model: the model.
     :param patterns: names, with the wildcards of ``fnmatch``, of the layers wanted; None for all.
@@ -23,14 +24,14 @@ def projectable_layers(
     layers = {
         name: module
         for name, module in model.named_modules()
-        if isinstance(module, ProjectableLayer)
+        if isinstance(module, MatrixLayer)
         and (patterns is None or any(fnmatch(name, pattern) for pattern in patterns))
     }
     if not layers:
         raise ModelError(
-            f"no Linear or Conv2d layer to project: layers={patterns!r}, and the model has the "
-            f"modules {[name for name, _ in model.named_modules() if name]}; name some of them, "
-            "or leave the argument out."
+            f"no Linear or convolution layer to project: layers={patterns!r}, and the model has "
+            f"the modules {[name for name, _ in model.named_modules() if name]}; name some of "
+            "them, or leave the argument out."
         )
     owners = parameter_owners(model)
     for name, layer in layers.items():
@@ -61,7 +62,7 @@ class InputRecorder:
     matrix, so all of them are recorded.
     """
 
-    def __init__(self, layers: dict[str, ProjectableLayer]):
+    def __init__(self, layers: dict[str, MatrixLayer]):
         """Record nothing yet.
 
         :param layers: the layers to listen to, by name.
@@ -92,7 +93,8 @@ class InputRecorder:
     ) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
         def listen(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             calls.append(name)
-            vectors = input_vectors(self.layers[name], inputs[0]).double()
+            module = self.layers[name]
+            vectors = input_vectors(module, inputs[0], bias=module.bias is not None).double()
             if name in self.vectors:
                 vectors = torch.cat([self.vectors[name], vectors], dim=1)
             self.vectors[name] = compact(vectors)

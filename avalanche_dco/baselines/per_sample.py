@@ -1,6 +1,6 @@
 """Averages of per-sample gradients' squares or magnitudes, mostly in batches.
 
-``Linear`` and ``Conv2d`` layers have a closed form; all other parameters (batch normalisation,
+``Linear`` and convolution layers have a closed form; all other parameters (batch normalisation,
 tied or reused weights, ...) go through ``torch.func.vmap``. What cannot be vectorised (LSTM and
 GRU, models that return several tensors, ...) gets one backward pass per sample.
 """

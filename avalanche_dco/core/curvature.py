@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import get_args
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +19,7 @@ from avalanche_dco.core.layers import (
     at_least_single,
     groups_of,
     input_vectors,
+    is_plain,
     output_vectors,
 )
 
@@ -161,9 +161,7 @@ def _matrix_layers(model: nn.Module, wanted: Mapping[str, nn.Parameter]) -> list
     return [
         _Layer(module, names[id(module.weight)], names.get(id(module.bias)))
         for module in model.modules()
-        # No subclasses: they may do more with the weight than multiply.
-        if isinstance(module, MatrixLayer)
-        and type(module) in get_args(MatrixLayer)
+        if is_plain(module)
         and id(module.weight) in names
         and all(holders[id(p)] == 1 for p in (module.weight, module.bias) if p is not None)
     ]

@@ -11,13 +11,18 @@ column.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 MatrixLayer: TypeAlias = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
+
+
+def is_plain(module: nn.Module) -> TypeGuard[MatrixLayer]:
+    """Whether a module is one of these layers; a subclass may do more than multiply."""
+    return type(module) in get_args(MatrixLayer)
 
 
 def groups_of(layer: MatrixLayer) -> int:
@@ -116,6 +121,18 @@ def split_matrix(matrix: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
     if len(shapes) == 1:
         return [matrix.reshape(shapes[0])]
     return [matrix[:, :, :-1].reshape(shapes[0]), matrix[:, :, -1].reshape(shapes[1])]
+
+
+def write_matrix(matrix: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    """Undo :func:`as_matrix`, in place.
+
+    :param matrix: shape (g, o, d).
+    :param weight: the tensor that receives all columns, or all but the last if there is a bias.
+    :param bias: the tensor that receives the last column.
+    """
+    tensors = [weight] if bias is None else [weight, bias]
+    for tensor, part in zip(tensors, split_matrix(matrix, [t.shape for t in tensors]), strict=True):
+        tensor.copy_(part)
 
 
 def at_least_single(tensor: Tensor) -> Tensor:

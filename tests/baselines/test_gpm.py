@@ -18,7 +18,7 @@ from torch.nn.utils import parametrizations, parametrize, prune
 from avalanche_dco import GPM
 from avalanche_dco.baselines.effective_weights import effective_matrix, set_effective_matrix
 from avalanche_dco.baselines.gpm import GPMPlugin
-from avalanche_dco.baselines.gradient_projection import as_matrix
+from avalanche_dco.core.layers import as_matrix, groups_of
 from avalanche_dco.errors import ModelError, SettingError
 from benchmarks.streams.digits import permuted_digits, split_digits
 from tests.support.small_runs import GrowingMLP, MultiHeadMLP, mlp, naive, same_weights, trained
@@ -66,7 +66,9 @@ def test_the_change_of_the_weights_times_any_basis_vector_is_zero(
         strategy.train(experience)
         for name, basis in bases.items():
             old, new = before[name], model.get_submodule(name)
-            change = as_matrix(new, new.weight, new.bias) - as_matrix(old, old.weight, old.bias)
+            change = as_matrix(new.weight, new.bias, groups=groups_of(new)) - as_matrix(
+                old.weight, old.bias, groups=groups_of(old)
+            )
             assert change.abs().max() > 1e-4, "the layer has learned something"
             assert (change @ basis).abs().max() < 1e-6
 
@@ -457,7 +459,7 @@ def test_settings_out_of_range(settings: dict) -> None:
 
 
 def test_layers_that_match_nothing() -> None:
-    with pytest.raises(ModelError, match="no Linear or Conv2d layer"):
+    with pytest.raises(ModelError, match="no Linear or convolution layer"):
         trained(mlp, GPMPlugin(layers=["typo"]), PERMUTED[:1])
 
 

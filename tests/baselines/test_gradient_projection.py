@@ -4,14 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from avalanche_dco.baselines.gradient_projection import (
-    as_matrix,
-    compact,
-    extended_basis,
-    input_vectors,
-    project_out,
-    write_matrix,
-)
+from avalanche_dco.baselines.gradient_projection import compact, extended_basis, project_out
+from avalanche_dco.core.layers import as_matrix, groups_of, input_vectors, write_matrix
 
 CONVOLUTIONS = [
     {},
@@ -37,8 +31,8 @@ def convolution(settings: dict) -> nn.Conv2d:
 def test_matrix_times_input_vectors_is_the_convolution(settings: dict) -> None:
     layer, images = convolution(settings), torch.randn(3, 4, 7, 8, dtype=torch.float64)
     expected = layer(images)
-    vectors = input_vectors(layer, images)
-    matrix = as_matrix(layer, layer.weight, layer.bias)
+    vectors = input_vectors(layer, images, bias=layer.bias is not None)
+    matrix = as_matrix(layer.weight, layer.bias, groups=groups_of(layer))
     answers = vectors @ matrix.mT  # (g, n * positions, o)
     shaped = answers.unflatten(1, (3, -1)).permute(1, 0, 3, 2).reshape(expected.shape)
     torch.testing.assert_close(shaped, expected)
@@ -48,7 +42,10 @@ def test_matrix_times_input_vectors_is_the_convolution(settings: dict) -> None:
 @pytest.mark.parametrize("shape", [(5, 4), (5, 3, 4), (4,)])
 def test_matrix_times_input_vectors_is_the_linear_layer(bias: bool, shape: tuple) -> None:
     layer, inputs = nn.Linear(4, 3, bias=bias), torch.randn(shape)
-    answers = input_vectors(layer, inputs) @ as_matrix(layer, layer.weight, layer.bias).mT
+    answers = (
+        input_vectors(layer, inputs, bias=bias)
+        @ as_matrix(layer.weight, layer.bias, groups=groups_of(layer)).mT
+    )
     torch.testing.assert_close(answers[0], layer(inputs).reshape(-1, 3))
 
 
@@ -61,7 +58,7 @@ def test_a_matrix_is_written_back_where_it_came_from(layer: nn.Linear | nn.Conv2
     bias = None if layer.bias is None else torch.randn_like(layer.bias)
     new_weight = torch.zeros_like(weight)
     new_bias = None if bias is None else torch.zeros_like(bias)
-    write_matrix(as_matrix(layer, weight, bias), new_weight, new_bias)
+    write_matrix(as_matrix(weight, bias, groups=groups_of(layer)), new_weight, new_bias)
     assert torch.equal(new_weight, weight)
     assert bias is None or (new_bias is not None and torch.equal(new_bias, bias))
 
