@@ -182,7 +182,7 @@ class DCOKron(SupervisedTemplate):
         model: Module,
         optimizer: Optimizer,
         criterion: Any = CrossEntropyLoss(),  # noqa: B008 (stateless, as in Avalanche's own)
-        dco_lambda: float = 30.0,
+        dco_lambda: float = 100.0,
         samples: int = 1000,
         negligible: float = 0.02,
         parameter_filter: ParameterFilter | None = None,

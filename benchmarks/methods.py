@@ -18,7 +18,16 @@ from avalanche.training.plugins import GEMPlugin, SupervisedPlugin
 from avalanche.training.supervised import Cumulative, JointTraining, Naive
 from avalanche.training.templates import SupervisedTemplate
 
-from avalanche_dco import DCO, GPM, DCOComp, DCOCompPlugin, DCOPlugin, GPMPlugin
+from avalanche_dco import (
+    DCO,
+    GPM,
+    DCOComp,
+    DCOCompPlugin,
+    DCOKron,
+    DCOKronPlugin,
+    DCOPlugin,
+    GPMPlugin,
+)
 from avalanche_dco.baselines import (
     AGEMPlugin,
     EWCPlugin,
@@ -190,6 +199,7 @@ _ALL = (
     Method("naive", Naive),
     Method("dco", DCO, DCOPlugin, fixed=_OF_THE_PAPER),
     Method("dco-comp", DCOComp, DCOCompPlugin, fixed=_OF_THE_PAPER),
+    Method("dco-kron", DCOKron, DCOKronPlugin),
     _plugged(
         "ewc",
         EWCPlugin,

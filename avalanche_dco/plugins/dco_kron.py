@@ -66,7 +66,7 @@ class DCOKronPlugin(InputChecks, PluginState, SupervisedPlugin):
 
     def __init__(
         self,
-        dco_lambda: float = 30.0,
+        dco_lambda: float = 100.0,
         *,
         samples: int = 1000,
         negligible: float = 0.02,
