@@ -158,7 +158,9 @@ _OF_THE_PAPER: dict[str, Preset] = {
 def _fast(preset: Preset, epochs: int | None = None) -> Preset:
     """An eighth of the paper's gradients per autoencoder update, and the epochs given."""
     methods = {
-        name: {**settings, "gradients_per_update": 16} if name.startswith("dco") else settings
+        name: {**settings, "gradients_per_update": 16}
+        if "gradients_per_update" in settings
+        else settings
         for name, settings in preset.methods.items()
     }
     training = preset.training if epochs is None else replace(preset.training, epochs=epochs)

@@ -22,6 +22,7 @@ from avalanche_dco.plugins.support.compatibility import (
 from avalanche_dco.plugins.support.gradients import outputs_of
 from avalanche_dco.plugins.support.isolation import isolated
 from avalanche_dco.plugins.support.kept import Kept, Stated
+from avalanche_dco.plugins.support.reporting import publish
 from avalanche_dco.plugins.support.sampling import BatchStream
 from avalanche_dco.plugins.support.settings import check_count, check_number
 from avalanche_dco.plugins.support.state import PluginState
@@ -50,7 +51,8 @@ class DCOKronPlugin(InputChecks, PluginState, SupervisedPlugin):
         strategy = Naive(model=model, optimizer=optimizer, plugins=[DCOKronPlugin()], ...)
 
     ``Linear`` and convolution layers have Kronecker factors; every other trainable parameter has
-    the diagonal of the same matrix.
+    the diagonal of the same matrix. Through the strategy's evaluator it reports
+    ``DCO_FreeDirections/LAYER``, the share of each layer's directions that is still free.
 
     :param dco_lambda: strength of the penalty; 0 switches it off. Its unit is the squared change
         of the outputs, so that one value serves for most networks.
@@ -126,6 +128,8 @@ class DCOKronPlugin(InputChecks, PluginState, SupervisedPlugin):
         with naming_experience(strategy), isolated(strategy):
             learned = self._estimated(strategy)
         self.curvature = self.curvature + learned
+        for name, share in self.free_shares.items():
+            publish(strategy, f"DCO_FreeDirections/{name}", share, strategy.clock.train_iterations)
         self._finished(strategy)
 
     def _estimated(self, strategy: SupervisedTemplate) -> Curvature:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.methods import get_method
+from benchmarks.methods import DIRECTION_CONSTRAINED, get_method
 from benchmarks.presets import PRESETS
 from benchmarks.runs.planning import Plan, Request
 from benchmarks.runs.training import Training, divided
@@ -49,7 +49,7 @@ def test_fast_draws_fewer_gradients_and_differs_in_nothing_else_but_cifar_s_epoc
     epochs = 20 if "cifar" in benchmark else paper.training.epochs
     assert fast.training == paper.training.changed({"epochs": epochs})
     for method, settings in fast.methods.items():
-        fewer = {"gradients_per_update": 16} if method.startswith("dco") else {}
+        fewer = {"gradients_per_update": 16} if method in DIRECTION_CONSTRAINED else {}
         assert settings == {**paper.methods[method], **fewer}
     assert fast.grids == paper.grids
 
@@ -65,7 +65,7 @@ def test_every_value_of_every_grid_and_preset_is_accepted(monkeypatch, preset, b
     monkeypatch.setattr("benchmarks.runs.planning.provide", lambda *_: None)
     monkeypatch.setattr("benchmarks.runs.planning.data_hashes", lambda *_: {})
     methods = ["naive", "ewc", "si", "rwalk", "gpm", "mas", "lwf", "a-gem", "joint", "dco",
-               "dco-comp"]  # fmt: skip
+               "dco-comp", "dco-kron"]  # fmt: skip
     plan = Plan(Request(benchmark, methods, preset=preset))
     for method in methods:
         for tried in plan.combinations(plan.grid(method)):

@@ -6,7 +6,7 @@ from avalanche.models import IncrementalClassifier, MultiHeadClassifier, MultiTa
 from avalanche.training.plugins import ReplayPlugin
 from torch import nn
 
-from avalanche_dco import DCOKron, DCOKronPlugin
+from avalanche_dco import DCOKron, DCOKronPlugin, DCOPlugin
 from avalanche_dco.errors import ModelError, SettingError
 from tests.plugins.test_isolation import After, Before
 from tests.support.learning import (
@@ -253,3 +253,9 @@ class TestSettings:
         assert shares[0].keys() == {"0.weight", "2.weight"}
         for name in shares[0]:
             assert 1 > shares[0][name] > shares[1][name] > shares[2][name] > 0
+        name = "DCO_FreeDirections/0.weight/train_phase/train_stream/Task000/Exp002"
+        assert strategy.evaluator.get_all_metrics()[name][1] == [shares[2]["0.weight"]]
+
+    def test_two_plugins_are_refused(self):
+        with pytest.raises(SettingError, match="DCOPlugin, DCOKronPlugin"):
+            train(small_mlp(), blobs(), [DCOPlugin(), DCOKronPlugin()])

@@ -235,7 +235,7 @@ def test_every_benchmark_has_both_presets():
     assert PRESETS["paper"].keys() == PRESETS["fast"].keys() == TASKS.keys()
 
 
-def test_demo_shows_three_methods_on_two_benchmarks(monkeypatch, capsys):
+def test_demo_shows_four_methods_on_two_benchmarks(monkeypatch, capsys):
     quick = Preset(Training(1, 64, 1e-2, 0.0), {"ewc": {"ewc_lambda": 1}, "dco": TINY})
     for name in demo.BENCHMARKS:
         monkeypatch.setitem(PRESETS["paper"], name, quick)
