@@ -97,7 +97,7 @@ def _meet(
 def _two_at_once(
     tally: Tally, reference: Reference, folder: Path, times: int, chance: Random
 ) -> None:
-    """Let two processes work in one folder: one of them gets an error, and the checkpoint is whole."""
+    """Let two processes work in one folder: one gets an error, and the checkpoint is whole."""
     for _ in range(times):
         place = folder / "two"
         place.mkdir()
