@@ -45,8 +45,6 @@ class Penalty:
     :param couple_layers: whether codes are summed over parameters, as in the paper.
     """
 
-    couple_layers: bool = True  # of penalties in checkpoints that are older than this
-
     def __init__(
         self,
         directions: Directions,

@@ -60,7 +60,6 @@ class DirectionConstrainedPlugin(
     )
     _BINDING: tuple[str, ...] = ("couple_layers",)
     _ON_MODEL_DEVICE = False  # see _follow
-    couple_layers: bool = True  # for states and checkpoints that are older than this setting
 
     def __init__(
         self,

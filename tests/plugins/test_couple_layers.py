@@ -227,16 +227,6 @@ def test_capacity_is_that_of_the_parts():
     torch.testing.assert_close(shares, torch.stack(expected), rtol=1e-6, atol=1e-6)
 
 
-def test_a_penalty_unpickled_from_an_older_checkpoint_is_coupled():
-    d, x = directions({"a": (3, 2), "b": (2, 2)}, 3, 0), weights({"a": (3, 2), "b": (2, 2)}, 1)
-    new = Penalty(d, torch.zeros(3, dtype=torch.float64))
-    older = Penalty.__new__(Penalty)
-    vars(older).update(
-        {name: value for name, value in vars(new).items() if name != "couple_layers"}
-    )
-    assert older(x, 1.0) == new(x, 1.0)
-
-
 def test_forgets_less_than_naive():
     settings = {"gradients_per_update": 8, "autoencoder_updates": 40, "push_epochs": 2, "k": 32}
     errors = errors_on_two_permutations([DCOPlugin(**settings, couple_layers=False)])

@@ -31,9 +31,8 @@ class PenalisedTraining:
     dco_lambda: float
     gamma_1: float
     max_penalty_grad_norm: float | None
-    # Of checkpoints that are older than these settings.
-    penalty_step: PenaltyStep = "gradient"
-    move_unused: bool = True
+    penalty_step: PenaltyStep
+    move_unused: bool
 
     penalty: Penalty | None = None
     """The penalty of all past experiences; None before the first has been learned."""
