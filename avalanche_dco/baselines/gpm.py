@@ -145,15 +145,14 @@ class GPMPlugin(InputChecks, PluginState, SupervisedPlugin):
             if self.project_head or name not in recorder.called_last
         }
         growth = self.threshold_growth * strategy.clock.train_exp_counter
-        bases = dict(self.bases)  # all layers or, if interrupted, none
+        bases = dict(self.bases)
         for index, (name, vectors) in enumerate(remembered.items()):
             threshold = self.thresholds[min(index, len(self.thresholds) - 1)]
             if name not in bases:
                 weight = recorder.layers[name].weight
                 bases[name] = weight.new_zeros(vectors.shape[0], vectors.shape[2], 0)
             bases[name] = extended_basis(bases[name], vectors, min(threshold + growth, 1.0))
-        self.bases = bases
-        self._finished(strategy)
+        self._finished(strategy, bases=bases)
 
     @torch.no_grad()
     def _recorded(self, strategy: Any) -> InputRecorder:

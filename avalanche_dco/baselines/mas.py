@@ -68,8 +68,7 @@ class MASPlugin(PerSampleImportances, PluginState, plugins.MASPlugin):
                     (1 - self.alpha) * entry.data
                 )
         # Not before all is computed: an interrupted pass leaves what is remembered as it was.
-        self.importance, self.params = current, copy_params_dict(strategy.model)
-        self._finished(strategy)
+        self._finished(strategy, importance=current, params=copy_params_dict(strategy.model))
 
 
 def _squared_norm(outputs: Tensor, targets: Tensor) -> Tensor:

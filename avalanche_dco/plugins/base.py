@@ -159,11 +159,10 @@ class DirectionConstrainedPlugin(
     def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Push into the cone, learn the task's directions, store them."""
         self._end_training()
-        if self._pushes or self.autoencoder_updates:
-            self._push_and_learn(strategy, **kwargs)
-        self._finished(strategy)
+        active = self._pushes or self.autoencoder_updates
+        self._finished(strategy, **(self._push_and_learn(strategy, **kwargs) if active else {}))
 
-    def _push_and_learn(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
+    def _push_and_learn(self, strategy: SupervisedTemplate, **kwargs: Any) -> dict[str, Any]:
         parameters = trainable(strategy.model)
         before = snapshot(parameters)
         try:
@@ -174,15 +173,15 @@ class DirectionConstrainedPlugin(
                     strategy, batches.of_training, epochs * batches.per_epoch
                 )
                 learned = self._learn_directions(strategy, batches.of_task, x_star)
+            # Frozen parameters are where they are, but may have a part in older directions.
+            x = dict(strategy.model.named_parameters()) | x_star
+            kept = {} if learned is None else self._stored(strategy, *learned, x)
         except BaseException:
             # Interrupted or refused: the weights are again those that step 1 ended with.
             assign(parameters, before)
             raise
         assign(parameters, x_star)
-        if learned is not None:
-            # Frozen parameters are where they are, but may have a part in older directions.
-            x = dict(strategy.model.named_parameters()) | x_star
-            self._store(strategy, *learned, x)
+        return kept
 
     def _push_into_cone(
         self, strategy: SupervisedTemplate, stream: Iterator[Any], length: int
@@ -228,10 +227,10 @@ class DirectionConstrainedPlugin(
         )
 
     @abstractmethod
-    def _store(
+    def _stored(
         self, strategy: SupervisedTemplate, directions: Directions, shares: Tensor, x_star: Weights
-    ) -> None:
-        """Step 4: keep what the penalty of later experiences needs.
+    ) -> dict[str, Any]:
+        """Step 4: what the penalty of later experiences needs, by attribute.
 
         :param shares: the shares of the task's gradients along each of the directions.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -99,12 +99,12 @@ class DCOPlugin(DirectionConstrainedPlugin):
     _KEEPS = (Kept("penalty", Directed(Penalty)),)
     _THRIFTIER = "DCO-COMP (DCOCompPlugin), whose memory does not grow with the experiences, or "
 
-    def _store(
+    def _stored(
         self, strategy: SupervisedTemplate, directions: Directions, shares: Tensor, x_star: Weights
-    ) -> None:
+    ) -> dict[str, Any]:
         """Step 4: W^i <- W, and of x_i* only the codes t = ENC^i(x_i*)."""
         learned = Penalty.keeping(x_star, directions, couple_layers=self.couple_layers)
-        self.penalty = learned if self.penalty is None else self.penalty.cat(learned)
+        return {"penalty": learned if self.penalty is None else self.penalty.cat(learned)}
 
     def _follow(self, parameters: Weights) -> None:
         assert self.penalty is not None

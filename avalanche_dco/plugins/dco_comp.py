@@ -114,9 +114,9 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     def _k_to_learn(self) -> int:
         return self.new_task_k
 
-    def _store(
+    def _stored(
         self, strategy: SupervisedTemplate, directions: Directions, shares: Tensor, x_star: Weights
-    ) -> None:
+    ) -> dict[str, Any]:
         """Step 4: compress and update {W^1, ..., W^i} by Eq. (dco_comp1) and (dco_comp2)."""
         tasks, errors = compress(
             self._tasks,
@@ -136,9 +136,9 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
                 "experiences: none has directions of its own any more. Use a larger k.",
                 stacklevel=2,
             )
-        self._keep(tasks)
         for update, error in enumerate(errors):
             publish(strategy, "DCO_CompressionError", error, update)
+        return {"_tasks": tasks, "penalty": tasks.penalty()}
 
     def _follow(self, parameters: Weights) -> None:
         assert self._tasks is not None

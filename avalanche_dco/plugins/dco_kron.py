@@ -127,10 +127,10 @@ class DCOKronPlugin(InputChecks, PluginState, SupervisedPlugin):
         self._step = None
         with naming_experience(strategy), isolated(strategy):
             learned = self._estimated(strategy)
-        self.curvature = self.curvature + learned
-        for name, share in self.free_shares.items():
+        curvature = self.curvature + learned
+        for name, share in curvature.free_shares(self.dco_lambda).items():
             publish(strategy, f"DCO_FreeDirections/{name}", share, strategy.clock.train_iterations)
-        self._finished(strategy)
+        self._finished(strategy, curvature=curvature)
 
     def _estimated(self, strategy: SupervisedTemplate) -> Curvature:
         strategy.model.eval()

@@ -8,7 +8,7 @@ import torch
 from avalanche_dco import maybe_load_checkpoint, save_checkpoint
 from avalanche_dco.baselines import gpm
 from avalanche_dco.errors import CheckpointError
-from avalanche_dco.plugins import base, dco_comp
+from avalanche_dco.plugins import base, dco_comp, dco_kron
 from avalanche_dco.plugins.support import push
 from avalanche_dco.plugins.support.gradient_samplers import TrajectorySampler
 from tests.support.checkpointed import fingerprint, finish, make_strategy, short_digits
@@ -40,6 +40,8 @@ PLACES = {
     "step 2": (push, "criterion_gradients", 2),
     "step 3": (TrajectorySampler, "sample", 1),
     "step 4": (dco_comp, "compress", 0),
+    "reporting of step 4": (dco_comp, "publish", 2),
+    "reporting of free directions": (dco_kron, "publish", 1),
     "extension of the bases": (gpm, "extended_basis", 1),
 }
 
@@ -49,6 +51,8 @@ PLACES = {
     [
         *(("dco", place) for place in ("step 1", "step 2", "step 3")),
         *(("dco-comp", place) for place in ("step 1", "step 2", "step 3", "step 4")),
+        ("dco-comp", "reporting of step 4"),
+        *(("dco-kron", place) for place in ("step 1", "reporting of free directions")),
         *(("gpm", place) for place in ("step 1", "extension of the bases")),
     ],
 )
@@ -79,9 +83,9 @@ def test_everything_is_as_of_the_last_finished_experience(
     assert fingerprint(continued) == expected
 
 
-@pytest.mark.parametrize("place", ["step 2", "step 3"])
+@pytest.mark.parametrize("place", ["step 2", "step 3", "step 4"])
 def test_the_weights_are_those_that_training_ended_with(place, digits, monkeypatch):
-    strategy = make_strategy("dco")
+    strategy = make_strategy("dco-comp" if place == "step 4" else "dco")
     owner, name, after = PLACES[place]
     trained = []
     snapshot = base.snapshot

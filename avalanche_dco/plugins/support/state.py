@@ -137,15 +137,16 @@ class PluginState:
             strategy, *args, **kwargs
         )
 
-    def _finished(self, strategy: SupervisedTemplate) -> None:
-        """Note that the memory is now that of one more experience."""
-        self._parameters = {
-            name: list(parameter.shape) for name, parameter in strategy.model.named_parameters()
-        }
+    def _finished(self, strategy: SupervisedTemplate, **kept: Any) -> None:
+        """Note that the memory is now that of one more experience.
+
+        :param kept: attributes to set with it. An interrupt finds all of them set, or none.
+        """
+        shapes = {name: list(p.shape) for name, p in strategy.model.named_parameters()}
         counted = {name: n for name, n in vars(strategy.clock).items() if isinstance(n, int)}
         # The clock strikes after all plugins.
-        self._clock = counted | {"train_exp_counter": counted["train_exp_counter"] + 1}
-        self._within = False
+        clock = counted | {"train_exp_counter": counted["train_exp_counter"] + 1}
+        vars(self).update(kept, _parameters=shapes, _clock=clock, _within=False)
 
     def _memory(self) -> Plain:
         """What is kept, as plain data."""
