@@ -170,6 +170,7 @@ _KINDS: dict[str, Callable[[Path, list[str]], Rows]] = {
     "errors": error_tables.errors,
     "settings": error_tables.settings,
     "beside-paper": error_tables.beside_paper,
+    "penalty-steps": error_tables.penalty_steps,
     "core-speed": _core_speed,
     "compression-speed": _compression_speed,
     "data-path": _data_path,

@@ -104,6 +104,34 @@ def settings(results: Path, names: list[str]) -> Rows:
     ]
 
 
+def penalty_steps(results: Path, names: list[str]) -> Rows:
+    """Average errors by learning rate: Naive's, and DCO's with either step of the penalty.
+
+    :param results: folder with the results.
+    :param names: the studies.
+    """
+    naive: dict[tuple[str, float], float] = {}
+    of_dco: dict[tuple[str, int, float], dict[str, float]] = {}
+    for run in _runs(results, names):
+        lr, error = run.training["lr"], run.outcome["average"]
+        if run.method == "naive":
+            naive[run.benchmark, lr] = error
+        else:
+            steps = of_dco.setdefault((run.benchmark, run.settings["k"], lr), {})
+            steps[run.settings["penalty_step"]] = error
+    return [
+        {
+            "benchmark": benchmark,
+            "k": str(k),
+            "lr": f"{lr:g}",
+            "Naive %": number(naive[benchmark, lr]),
+            "gradient step %": number(steps.get("gradient", math.nan)),
+            "implicit step %": number(steps.get("implicit", math.nan)),
+        }
+        for (benchmark, k, lr), steps in sorted(of_dco.items())
+    ]
+
+
 def _runs(results: Path, studies: list[str]) -> list[Run]:
     return [run for name in studies for run in read_study(study_path(name, results)).runs.values()]
 
