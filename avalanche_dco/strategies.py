@@ -185,6 +185,7 @@ class DCOKron(SupervisedTemplate):
         dco_lambda: float = 100.0,
         samples: int = 1000,
         negligible: float = 0.02,
+        damp_every: int = 8,
         parameter_filter: ParameterFilter | None = None,
         plugins: Sequence[SupervisedPlugin] | None = None,
         **base_kwargs: Any,
@@ -204,6 +205,7 @@ class DCOKron(SupervisedTemplate):
             dco_lambda,
             samples=samples,
             negligible=negligible,
+            damp_every=damp_every,
             parameter_filter=parameter_filter,
         )
         super().__init__(

@@ -72,12 +72,17 @@ class DampedDiagonal:
 
 
 class DampedUpdate:
-    """The damped step of all parameters, around an optimizer's step.
+    """The damped step of all parameters, around an optimizer's steps.
+
+    The step is linear: damping the sum of a few updates is damping each of them. So the matrix
+    products are needed every few updates only; what differs is where gradients are evaluated in
+    between.
 
     :param curvature: of all past tasks.
     :param parameters: the model's parameters by name.
     :param strength: lambda.
     :param negligible: see :class:`DampedStep`.
+    :param every: how many updates are damped together.
     """
 
     def __init__(
@@ -85,7 +90,8 @@ class DampedUpdate:
         curvature: Curvature,
         parameters: Mapping[str, Tensor],
         strength: float,
-        negligible: float,
+        negligible: float = 0.0,
+        every: int = 1,
     ):
         self._entries: list[_Entry] = []
         for name, factors in curvature.layers.items():
@@ -94,24 +100,35 @@ class DampedUpdate:
             self._entries.append(_Entry([parameters[n] for n in names], step, len(factors.S)))
         for name, part in curvature.diagonal.items():
             self._entries.append(_Entry([parameters[name]], DampedDiagonal(part, strength)))
-        self._moving: list[_Entry] = []
+        self._every = every
+        self._updates = 0
 
     @torch.no_grad()
     def before_update(self) -> None:
-        """Remember where the parameters are that the optimizer is going to move."""
-        self._moving = [e for e in self._entries if any(p.grad is not None for p in e.parameters)]
-        if self._moving:
+        """Note what the optimizer is going to move and, before the first update, from where."""
+        if self._updates == 0 and self._entries:
             torch._foreach_copy_(
-                [before for entry in self._moving for before in entry.before],
-                [parameter for entry in self._moving for parameter in entry.parameters],
+                [before for entry in self._entries for before in entry.before],
+                [parameter for entry in self._entries for parameter in entry.parameters],
             )
+        for entry in self._entries:
+            entry.moves = entry.moves or any(p.grad is not None for p in entry.parameters)
+
+    def after_update(self) -> None:
+        """Damp the last updates if there have been enough of them."""
+        self._updates += 1
+        if self._updates == self._every:
+            self.finish()
 
     @torch.no_grad()
-    def after_update(self) -> None:
-        """Shorten their update."""
-        for entry in self._moving:
-            entry.damp()
-        self._moving = []
+    def finish(self) -> None:
+        """Damp the updates that have not been damped yet."""
+        if self._updates:
+            for entry in self._entries:
+                if entry.moves:
+                    entry.damp()
+                entry.moves = False
+            self._updates = 0
 
 
 class _Entry:
@@ -125,6 +142,8 @@ class _Entry:
     ):
         self.parameters, self.step, self._groups = parameters, step, groups
         self.before = [torch.empty_like(parameter) for parameter in parameters]
+        self.moves = False
+        """Whether the optimizer has moved it since the last time it was damped."""
 
     def damp(self) -> None:
         changes = [

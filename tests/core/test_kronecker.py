@@ -244,6 +244,29 @@ class TestDampedUpdate:
         step.after_update()
         assert weight.tolist() == [[1, 1], [1, 1]]
 
+    @given(seeds, st.integers(1, 5))
+    def test_updates_damped_together_are_damped_each(self, seed, every):
+        """For updates that do not depend on the weights; the last ones by :meth:`finish`."""
+        torch.manual_seed(seed)
+        start = torch.randn(3, 4, dtype=torch.float64)
+        updates = torch.randn(7, 3, 4, dtype=torch.float64)
+        f = factors(3, 4)
+
+        def moved(every):
+            weight = torch.nn.Parameter(start.clone())
+            step = DampedUpdate(Curvature({"weight": f}), {"weight": weight}, 2.0, every=every)
+            for update in updates:
+                weight.grad = torch.ones_like(weight)
+                step.before_update()
+                with torch.no_grad():
+                    weight += update
+                step.after_update()
+            step.finish()
+            step.finish()  # nothing left to damp
+            return weight.detach()
+
+        torch.testing.assert_close(moved(every), moved(1))
+
 
 def test_name_of_the_bias():
     assert bias_of("features.0.weight") == "features.0.bias"

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from avalanche.core import SupervisedPlugin
 from avalanche.models import IncrementalClassifier, MultiHeadClassifier, MultiTaskModule
 from avalanche.training.plugins import ReplayPlugin
 from torch import nn
@@ -55,7 +56,8 @@ class TestTraining:
         """Whatever the optimizer, momentum and weight decay: outputs on old data stay."""
         benchmark = blobs(2, samples=12)
         model = small_mlp()
-        strategy = naive(model, [DCOKronPlugin(1e9, negligible=0.0)], optimizer=OPTIMIZERS[name])
+        plugin = DCOKronPlugin(1e9, negligible=0.0, damp_every=1)
+        strategy = naive(model, [plugin], optimizer=OPTIMIZERS[name])
         strategy.train(benchmark.train_stream[0])
         x = torch.stack([sample[0] for sample in benchmark.train_stream[0].dataset])
         with torch.no_grad():
@@ -70,6 +72,21 @@ class TestTraining:
             [DCOKronPlugin(1e6)], optimizer=lambda p: torch.optim.SGD(p, lr=lr, momentum=0.5)
         )
         assert torch.isfinite(weights).all()
+
+    def test_nothing_is_left_undamped_when_the_model_is_evaluated(self):
+        undamped = []
+
+        class Watching(SupervisedPlugin):
+            def before_eval(self, strategy, **kwargs):
+                step = strategy.plugins[0]._step
+                if step is not None:  # within an experience
+                    undamped.append(step._updates)
+
+        strategy = naive(small_mlp(), [DCOKronPlugin(damp_every=100), Watching()], eval_every=1)
+        for experience in blobs().train_stream:
+            strategy.train(experience, [blobs().test_stream[:1]])
+        assert set(undamped) == {0}
+        assert len(undamped) == 4  # two epochs of two experiences
 
     def test_skipped_steps_of_a_gradient_scaler(self):
         """Nothing moves when the optimizer does not."""
@@ -236,7 +253,13 @@ class _To(nn.Module):
 class TestSettings:
     @pytest.mark.parametrize(
         ("name", "value"),
-        [("dco_lambda", -1), ("dco_lambda", float("nan")), ("samples", 0), ("negligible", 0.9)],
+        [
+            ("dco_lambda", -1),
+            ("dco_lambda", float("nan")),
+            ("samples", 0),
+            ("negligible", 0.9),
+            ("damp_every", 0),
+        ],
     )
     def test_out_of_range(self, name, value):
         with pytest.raises(SettingError, match=name):
