@@ -68,7 +68,7 @@ _GPM_GRID: Grid = {
     "lr": (1e-3, 1e-2),
     "weight_decay": (0.0, 1e-3),
 }
-# DCO-KRON is not in the paper; validation data chose these out of the same grid as for the others.
+# DCO-KRON is not in the paper. Not tuned: what validation data chose for GPM.
 _KRON: Settings = {"lr": 1e-2, "weight_decay": 0.0}
 _RWALK_GRID: Grid = {"ewc_lambda": (0.01, 0.1, 1, 10)}
 
