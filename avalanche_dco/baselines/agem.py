@@ -8,6 +8,7 @@ from avalanche.benchmarks.utils import AvalancheDataset, DataAttribute
 from avalanche.benchmarks.utils.data_loader import GroupBalancedInfiniteDataLoader
 from avalanche.models import avalanche_forward
 from avalanche.training import plugins
+from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
@@ -24,7 +25,7 @@ from avalanche_dco.plugins.support.state import PluginState
 class _AnyLayout(plugins.AGEMPlugin):
     """The projection for gradients in any memory layout."""
 
-    def before_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_iteration(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Compute the reference gradient on a sample of the memory."""
         if self.buffers:
             strategy.model.train()
@@ -36,7 +37,7 @@ class _AnyLayout(plugins.AGEMPlugin):
             strategy.optimizer.zero_grad()
 
     @torch.no_grad()
-    def after_backward(self, strategy: Any, **kwargs: Any) -> None:
+    def after_backward(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Take off the gradient what would raise the loss on the memory."""
         if not self.buffers:
             return
@@ -101,7 +102,7 @@ class AGEMPlugin(RealDenseGradients, InputChecks, PluginState, _AnyLayout):
     _SETTINGS = ("patterns_per_experience", "sample_size")
     _ON_MODEL_DEVICE = False  # patterns go there batch by batch
 
-    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Add the experience to the memory."""
         super().after_training_exp(strategy, **kwargs)
         self._finished(strategy)

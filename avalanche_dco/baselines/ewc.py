@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from avalanche.training import plugins
+from avalanche.training.templates import SupervisedTemplate
 from avalanche.training.utils import ParamData
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -61,7 +62,7 @@ class EWCPlugin(PerSampleImportances, PluginState, plugins.EWCPlugin):
         super().__init__(strength, mode, decay_factor, keep_importance_data)
         self.fisher_mb_size = fisher_mb_size
 
-    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Compute the importances and keep the weights."""
         super().after_training_exp(strategy, **kwargs)
         self._finished(strategy)

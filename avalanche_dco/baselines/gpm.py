@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from avalanche.models import avalanche_forward
 from avalanche.training.plugins import SupervisedPlugin
+from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
@@ -107,7 +108,7 @@ class GPMPlugin(InputChecks, PluginState, SupervisedPlugin):
         self._anchors: dict[str, Tensor] = {}
 
     @torch.no_grad()
-    def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Remember where each layer with a basis starts from."""
         projectable_layers(strategy.model, self.layers)  # complains now rather than after training
         self._anchors = {
@@ -115,7 +116,7 @@ class GPMPlugin(InputChecks, PluginState, SupervisedPlugin):
         }
 
     @torch.no_grad()
-    def after_backward(self, strategy: Any, **kwargs: Any) -> None:
+    def after_backward(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Project the gradients of the weights that are parameters."""
         for name, layer in self._protected(strategy.model):
             if "weight" not in layer._parameters:
@@ -126,14 +127,14 @@ class GPMPlugin(InputChecks, PluginState, SupervisedPlugin):
                 write_matrix(project_out(gradient, self.bases[name]), weight, bias)
 
     @torch.no_grad()
-    def after_update(self, strategy: Any, **kwargs: Any) -> None:
+    def after_update(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Project what the optimizer made of them."""
         for name, layer in self._protected(strategy.model):
             anchor = self._anchors[name]
             change = effective_matrix(layer) - anchor
             set_effective_matrix(layer, anchor + project_out(change, self.bases[name]))
 
-    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Extend the bases by the inputs of the experience just trained."""
         self._anchors = {}
         recorder = self._recorded(strategy)
@@ -155,7 +156,7 @@ class GPMPlugin(InputChecks, PluginState, SupervisedPlugin):
         self._finished(strategy, bases=bases)
 
     @torch.no_grad()
-    def _recorded(self, strategy: Any) -> InputRecorder:
+    def _recorded(self, strategy: SupervisedTemplate) -> InputRecorder:
         """The inputs of the layers on a random subset of the experience, nothing else touched."""
         model, dataset = strategy.model, strategy.experience.dataset.eval()
         collate = getattr(dataset, "collate_fn", default_collate)

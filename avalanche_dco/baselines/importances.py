@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import torch
+from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
@@ -30,7 +31,9 @@ class PerSampleImportances(RealDenseGradients, InputChecks):
     ) -> dict[str, Tensor]:
         """The importances of each parameter, averaged over the samples."""
 
-    def before_training_iteration(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
+    def before_training_iteration(
+        self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any
+    ) -> None:
         """Refuse what the pass after the experience would fail on."""
         super().before_training_iteration(strategy, *args, **kwargs)
         model = strategy.model

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from avalanche.models.utils import is_multi_task_module
 from avalanche.training import plugins
+from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor, nn
 
 from avalanche_dco.baselines.samples import labelled
@@ -75,7 +76,7 @@ class LwFPlugin(InputChecks, PluginState, plugins.LwFPlugin):
     def _teacher(self, state: dict[str, Tensor]) -> None:
         self._loaded_teacher = state
 
-    def before_training(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
+    def before_training(self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any) -> None:
         """Give a teacher that was loaded its model."""
         super().before_training(strategy, *args, **kwargs)
         if self._loaded_teacher is not None:
@@ -83,7 +84,7 @@ class LwFPlugin(InputChecks, PluginState, plugins.LwFPlugin):
             _load(teacher, self._loaded_teacher)
             self.lwf.prev_model, self._loaded_teacher = teacher, None
 
-    def _check_labels(self, strategy: Any, outputs: Any) -> None:
+    def _check_labels(self, strategy: SupervisedTemplate, outputs: Any) -> None:
         if not isinstance(outputs, Tensor):
             raise ModelError(
                 "LwFPlugin distils the outputs for each class, which have to be one tensor, but "
@@ -91,7 +92,7 @@ class LwFPlugin(InputChecks, PluginState, plugins.LwFPlugin):
             )
         super()._check_labels(strategy, outputs)
 
-    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Make the teacher, and note the classes it knows."""
         teacher = _copy(strategy.model).eval()
         dataset = strategy.experience.dataset

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from avalanche.training import plugins
+from avalanche.training.templates import SupervisedTemplate
 from avalanche.training.utils import ParamData, copy_params_dict
 from torch import Tensor, nn
 
@@ -39,7 +40,7 @@ class MASPlugin(PerSampleImportances, PluginState, plugins.MASPlugin):
     _FOR_ALL_PARAMETERS = True
     importance: dict[str, ParamData] | None
 
-    def before_backward(self, strategy: Any, **kwargs: Any) -> None:
+    def before_backward(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Add the penalty."""
         if strategy.clock.train_exp_counter == 0 or self.importance is None or self.params is None:
             return
@@ -49,7 +50,7 @@ class MASPlugin(PerSampleImportances, PluginState, plugins.MASPlugin):
                 distance = parameter - self.params[name].expand(parameter.shape)
                 strategy.loss += self._lambda * (importance * distance.square()).sum()
 
-    def _get_importance(self, strategy: Any) -> dict[str, ParamData]:
+    def _get_importance(self, strategy: SupervisedTemplate) -> dict[str, ParamData]:
         batches = loaded_batches(strategy.experience.dataset, _SAMPLES_PER_BATCH, strategy.device)
         return as_param_data(self._importances(strategy.model, batches, None))
 
@@ -58,7 +59,7 @@ class MASPlugin(PerSampleImportances, PluginState, plugins.MASPlugin):
     ) -> dict[str, Tensor]:
         return averaged(model, batches, _squared_norm, torch.abs)
 
-    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Compute the importances and keep the weights."""
         current = self._get_importance(strategy)
         old = (self.importance or {}) if strategy.clock.train_exp_counter else {}

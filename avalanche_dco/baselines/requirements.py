@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from avalanche.training.templates import SupervisedTemplate
 from torch.nn.parameter import is_lazy
 from torch.optim import SparseAdam
 
@@ -14,7 +15,7 @@ class RealDenseGradients:
     _NEEDS_SHAPES = False
     """Whether the method looks at the parameters before the first forward pass."""
 
-    def before_training(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
+    def before_training(self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any) -> None:
         """Refuse complex parameters, optimizers for sparse gradients and, for some, lazy layers."""
         mine = type(self).__name__
         for name, parameter in strategy.model.named_parameters():

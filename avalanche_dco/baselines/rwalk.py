@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from avalanche.training import plugins
+from avalanche.training.templates import SupervisedTemplate
 from avalanche.training.utils import ParamData, copy_params_dict, zerolike_params_dict
 from torch import Tensor
 
@@ -44,7 +45,7 @@ class RWalkPlugin(RealDenseGradients, InputChecks, PluginState, plugins.RWalkPlu
     _FOR_ALL_PARAMETERS = True
     _NEEDS_SHAPES = True
 
-    def before_training(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
+    def before_training(self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any) -> None:
         """Refuse a training without steps: the importances are made of them."""
         if strategy.train_epochs < 1:
             raise SettingError(
@@ -53,13 +54,13 @@ class RWalkPlugin(RealDenseGradients, InputChecks, PluginState, plugins.RWalkPlu
             )
         super().before_training(strategy, *args, **kwargs)
 
-    def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Start the first interval of the experience, with the parameters it has by now."""
         self.checkpoint_loss = zerolike_params_dict(strategy.model)
         self.checkpoint_scores = zerolike_params_dict(strategy.model)
         self.checkpoint_params = copy_params_dict(strategy.model)
 
-    def after_training_exp(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
+    def after_training_exp(self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any) -> None:
         """Count the interval cut short, and give new parameters their first score."""
         self._update_score(strategy)
         if self.exp_scores is not None:
@@ -88,7 +89,7 @@ class RWalkPlugin(RealDenseGradients, InputChecks, PluginState, plugins.RWalkPlu
                     name, init_tensor=penalty, device=penalty.device
                 )
 
-    def _update_grad(self, strategy: Any) -> None:
+    def _update_grad(self, strategy: SupervisedTemplate) -> None:
         model = strategy.model
         with modes_kept(model):
             if not self._seen:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from avalanche.training import plugins
+from avalanche.training.templates import SupervisedTemplate
 from avalanche.training.utils import ParamData
 from torch import Tensor, nn
 from torch.nn import functional
@@ -71,19 +72,19 @@ class SynapticIntelligencePlugin(
         self.max_importance = max_importance
         self.ewc_data: Any = [{}, {}]  # Avalanche has a tuple, which takes no other tables
 
-    def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Take the reference weights, as a copy."""
         self._make_room(strategy.model)
         super().before_training_exp(strategy, **kwargs)
         _own(self.ewc_data[0])
 
-    def before_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_iteration(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Take the weights before the step, as a copy."""
         super().before_training_iteration(strategy, **kwargs)
         _own(self.syn_data["old_theta"])
 
     @torch.no_grad()
-    def after_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_iteration(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Add the step to the path integral, without the penalty's part of the gradient."""
         super().after_training_iteration(strategy, **kwargs)
         index = min(strategy.clock.train_exp_counter, len(self.si_lambda) - 1)
@@ -94,7 +95,7 @@ class SynapticIntelligencePlugin(
             trajectory.data -= pull * (new - old)
 
     @torch.no_grad()
-    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Set the importances: the path integrals so far, none of them negative."""
         super().after_training_exp(strategy, **kwargs)
         for name, importance in self.ewc_data[1].items():

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 from avalanche.logging import BaseLogger
+from avalanche.training.templates import SupervisedTemplate
 
 from avalanche_dco.errors import SettingError
 from avalanche_dco.logging.frames import write_parquet
@@ -107,13 +108,15 @@ class PandasLogger(BaseLogger):
             self.path = built.path
 
     # Unlike before_training_exp it comes before the first metric of a training can be emitted.
-    def before_train_dataset_adaptation(self, strategy: Any, *_: Any, **__: Any) -> None:
+    def before_train_dataset_adaptation(
+        self, strategy: SupervisedTemplate, *_: Any, **__: Any
+    ) -> None:
         self._progress.begin(strategy)
 
-    def after_training_exp(self, strategy: Any, *_: Any, **__: Any) -> None:
+    def after_training_exp(self, strategy: SupervisedTemplate, *_: Any, **__: Any) -> None:
         self._settle()
 
-    def after_eval(self, strategy: Any, *_: Any, **__: Any) -> None:
+    def after_eval(self, strategy: SupervisedTemplate, *_: Any, **__: Any) -> None:
         self._settle()
 
     def _settle(self) -> None:

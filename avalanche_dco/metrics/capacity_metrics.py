@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from avalanche.evaluation.metric_definitions import PluginMetric
 from avalanche.evaluation.metric_results import MetricValue
+from avalanche.training.templates import SupervisedTemplate
 
 from avalanche_dco.core.factors import Weights
 from avalanche_dco.core.span import DirectionSpan, mean_share
@@ -27,11 +27,11 @@ class _DirectionMetric(PluginMetric):
     def __str__(self) -> str:
         return type(self).__name__
 
-    def before_training(self, strategy: Any) -> None:
+    def before_training(self, strategy: SupervisedTemplate) -> None:
         _plugin_of(strategy, self)
 
     @staticmethod
-    def _value(strategy: Any, metric: str, value: float) -> MetricValue:
+    def _value(strategy: SupervisedTemplate, metric: str, value: float) -> MetricValue:
         name = MetricName.of_experience(metric, strategy)
         return MetricValue(metric, name, value, strategy.clock.train_iterations)
 
@@ -69,7 +69,7 @@ class Capacity(_DirectionMetric):
         """The shares of the latest experience, by the metric's name."""
         return dict(self._shares)
 
-    def before_training_exp(self, strategy: Any) -> MetricValue | None:
+    def before_training_exp(self, strategy: SupervisedTemplate) -> MetricValue | None:
         self.reset()
         penalty = _plugin_of(strategy, self).penalty
         if penalty is not None:
@@ -79,12 +79,12 @@ class Capacity(_DirectionMetric):
             self._span = None
         return value
 
-    def after_training_exp(self, strategy: Any) -> MetricValue | None:
+    def after_training_exp(self, strategy: SupervisedTemplate) -> MetricValue | None:
         value = self._measured(strategy, "CapacityEnd") if self.end else None
         self._span = None
         return value
 
-    def _measured(self, strategy: Any, metric: str) -> MetricValue:
+    def _measured(self, strategy: SupervisedTemplate, metric: str) -> MetricValue:
         # The number that isolated() draws must not show outside either.
         with torch.random.fork_rng(), isolated(strategy):
             share = mean_share(self._span, _gradients(strategy, self.batches))
@@ -107,7 +107,7 @@ class DirectionMemory(_DirectionMetric):
         """The bytes kept after the latest experience; None before the first."""
         return self._bytes
 
-    def after_training_exp(self, strategy: Any) -> MetricValue:
+    def after_training_exp(self, strategy: SupervisedTemplate) -> MetricValue:
         self._bytes = _plugin_of(strategy, self).memory_bytes
         return self._value(strategy, str(self), self._bytes)
 
@@ -132,7 +132,7 @@ def capacity_metrics(
     return metrics
 
 
-def _plugin_of(strategy: Any, metric: PluginMetric) -> DirectionConstrainedPlugin:
+def _plugin_of(strategy: SupervisedTemplate, metric: PluginMetric) -> DirectionConstrainedPlugin:
     found = [p for p in strategy.plugins if isinstance(p, DirectionConstrainedPlugin)]
     if not found:
         raise SettingError(
@@ -143,7 +143,7 @@ def _plugin_of(strategy: Any, metric: PluginMetric) -> DirectionConstrainedPlugi
     return found[0]
 
 
-def _gradients(strategy: Any, batches: int) -> Iterator[Weights]:
+def _gradients(strategy: SupervisedTemplate, batches: int) -> Iterator[Weights]:
     """Gradients of the criterion on random mini-batches of the experience, no sample twice."""
     dataset = strategy.experience.dataset
     size = min(strategy.train_mb_size, len(dataset))

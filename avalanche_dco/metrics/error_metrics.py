@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from avalanche.evaluation.metric_definitions import PluginMetric
 from avalanche.evaluation.metric_results import MetricValue
+from avalanche.training.templates import SupervisedTemplate
 
 from avalanche_dco.metrics.functional import LearnedAt, average_error, bwt_error, fwi_error
 from avalanche_dco.metrics.matrix_value import ErrorMatrixValue
@@ -30,30 +31,30 @@ class _RecordedMetric(PluginMetric):
         """Forget the whole run, also for the metrics that share the recorder."""
         self.recorder.reset()
 
-    def _pass_on(self, callback: Callable[[Any], None], strategy: Any) -> None:
+    def _pass_on(self, callback: Callable[[Any], None], strategy: SupervisedTemplate) -> None:
         """Call the recorder, unless another metric that shares it has done so already."""
         self._heard += 1
         if self._heard > self.recorder.heard:
             self.recorder.heard = self._heard
             callback(strategy)
 
-    def before_training_exp(self, strategy: Any) -> None:
+    def before_training_exp(self, strategy: SupervisedTemplate) -> None:
         self._pass_on(self.recorder.before_training_exp, strategy)
 
-    def before_eval(self, strategy: Any) -> None:
+    def before_eval(self, strategy: SupervisedTemplate) -> None:
         self._pass_on(self.recorder.before_eval, strategy)
 
-    def before_eval_exp(self, strategy: Any) -> None:
+    def before_eval_exp(self, strategy: SupervisedTemplate) -> None:
         self._pass_on(self.recorder.before_eval_exp, strategy)
 
-    def after_eval_iteration(self, strategy: Any) -> None:
+    def after_eval_iteration(self, strategy: SupervisedTemplate) -> None:
         self._pass_on(self.recorder.after_eval_iteration, strategy)
 
-    def after_eval_exp(self, strategy: Any) -> list[MetricValue] | None:
+    def after_eval_exp(self, strategy: SupervisedTemplate) -> list[MetricValue] | None:
         self._pass_on(self.recorder.after_eval_exp, strategy)
         return None
 
-    def _stream_value(self, strategy: Any, stream: str, value: Any) -> MetricValue:
+    def _stream_value(self, strategy: SupervisedTemplate, stream: str, value: Any) -> MetricValue:
         name = MetricName(NameParts(str(self), "eval", stream))
         return MetricValue(self, name, value, strategy.clock.train_iterations)
 
@@ -75,7 +76,7 @@ class _StreamErrorMetric(_RecordedMetric):
         }
         return {stream: value for stream, value in values.items() if not np.isnan(value)}
 
-    def after_eval(self, strategy: Any) -> list[MetricValue]:
+    def after_eval(self, strategy: SupervisedTemplate) -> list[MetricValue]:
         values = self.result()
         if self.recorder.learned_at:
             for stream in self.recorder.evaluated:
@@ -119,7 +120,7 @@ class ErrorMatrix(_RecordedMetric):
             for stream in self.recorder.evaluated
         }
 
-    def after_eval_exp(self, strategy: Any) -> list[MetricValue]:
+    def after_eval_exp(self, strategy: SupervisedTemplate) -> list[MetricValue]:
         super().after_eval_exp(strategy)
         stream = strategy.experience.origin_stream.name
         error = self.recorder.error(stream, strategy.experience.current_experience)
@@ -128,7 +129,7 @@ class ErrorMatrix(_RecordedMetric):
         name = MetricName.of_experience(str(self), strategy)
         return [MetricValue(self, name, error, strategy.clock.train_iterations)]
 
-    def after_eval(self, strategy: Any) -> list[MetricValue]:
+    def after_eval(self, strategy: SupervisedTemplate) -> list[MetricValue]:
         return [
             self._stream_value(strategy, stream, value) for stream, value in self.result().items()
         ]

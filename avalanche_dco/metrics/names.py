@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from avalanche.evaluation.metric_utils import (
     default_metric_name_template,
@@ -10,6 +10,7 @@ from avalanche.evaluation.metric_utils import (
     phase_and_task,
     stream_type,
 )
+from avalanche.training.templates import SupervisedTemplate
 
 
 class NameParts(NamedTuple):
@@ -50,7 +51,7 @@ class MetricName(str):
         return name
 
     @classmethod
-    def of_experience(cls, metric: str, strategy: Any) -> MetricName:
+    def of_experience(cls, metric: str, strategy: SupervisedTemplate) -> MetricName:
         """The name of a value of the strategy's current experience.
 
         :param metric: the metric's own name.

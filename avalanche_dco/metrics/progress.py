@@ -3,6 +3,7 @@
 from typing import Any
 
 from avalanche.training.supervised import JointTraining
+from avalanche.training.templates import SupervisedTemplate
 
 
 class TrainingProgress:
@@ -19,7 +20,7 @@ class TrainingProgress:
         self.experiences: tuple[int, ...] = ()
         """The experiences of the training that began last."""
 
-    def begin(self, strategy: Any) -> None:
+    def begin(self, strategy: SupervisedTemplate) -> None:
         """Take note that ``strategy`` starts to train ``strategy.experience``."""
         experience = strategy.experience
         if getattr(experience, "is_first_subexp", True):

@@ -1,10 +1,10 @@
 """The store of errors that all error metrics of one evaluator share."""
 
 import warnings
-from typing import Any
 
 import numpy as np
 from avalanche.evaluation.metric_utils import stream_type
+from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor
 
 from avalanche_dco.metrics.progress import TrainingProgress
@@ -32,24 +32,24 @@ class ErrorRecorder:
         self._wrong: int | Tensor = 0
         self._total = 0
 
-    def before_training_exp(self, strategy: Any) -> None:
+    def before_training_exp(self, strategy: SupervisedTemplate) -> None:
         self.progress.begin(strategy)
         for experience in self.progress.experiences:
             self.learned_at[experience] = self.progress.step - 1
 
-    def before_eval(self, strategy: Any) -> None:
+    def before_eval(self, strategy: SupervisedTemplate) -> None:
         self.evaluated = []
 
-    def before_eval_exp(self, strategy: Any) -> None:
+    def before_eval_exp(self, strategy: SupervisedTemplate) -> None:
         self._wrong, self._total = 0, 0
 
-    def after_eval_iteration(self, strategy: Any) -> None:
+    def after_eval_iteration(self, strategy: SupervisedTemplate) -> None:
         predicted, truth = _labels(strategy.mb_output), _labels(strategy.mb_y)
         # Added up on the device: no synchronisation per mini-batch.
         self._wrong = self._wrong + (predicted != truth).sum()
         self._total += len(truth)
 
-    def after_eval_exp(self, strategy: Any) -> None:
+    def after_eval_exp(self, strategy: SupervisedTemplate) -> None:
         if self._total == 0:
             return
         stream = stream_type(strategy.experience)

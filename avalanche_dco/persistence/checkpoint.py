@@ -15,6 +15,7 @@ import dill
 import torch
 from avalanche.checkpointing.checkpoint_internals import _CheckpointLoadingContext
 from avalanche.training.determinism.rng_manager import RNGManager
+from avalanche.training.templates import SupervisedTemplate
 
 from avalanche_dco.errors import CheckpointError
 from avalanche_dco.persistence.devices import MapLocation, device_map
@@ -30,7 +31,7 @@ _OF_ONE_BATCH = ("dataloader", "adapted_dataset", "mbatch", "mb_output", "loss")
 """Attributes of a strategy that live within an experience; those of the new strategy stay."""
 
 
-def save_checkpoint(strategy: Any, path: str | os.PathLike[str]) -> None:
+def save_checkpoint(strategy: SupervisedTemplate, path: str | os.PathLike[str]) -> None:
     """Save a strategy after an experience; what Avalanche's ``save_checkpoint`` is meant to do.
 
     The file holds all that the strategy needs to go on as if it had not been interrupted: model,
@@ -152,7 +153,7 @@ def _resume_logs(saved: Any, built: Any) -> None:
             logger.resume_in(place)
 
 
-def _move(strategy: Any, device: torch.device) -> None:
+def _move(strategy: SupervisedTemplate, device: torch.device) -> None:
     """Bring a strategy that was on a CPU to another device; the plugins follow in training."""
     if strategy.device == device:
         return
@@ -162,7 +163,7 @@ def _move(strategy: Any, device: torch.device) -> None:
     strategy.optimizer.load_state_dict(strategy.optimizer.state_dict())
 
 
-def _refuse_other(path: Path, saved: Any, strategy: Any) -> None:
+def _refuse_other(path: Path, saved: Any, strategy: SupervisedTemplate) -> None:
     """Raise if the strategy is another one than was saved."""
     for what, there, here in (
         ("the strategy", type(saved).__name__, type(strategy).__name__),

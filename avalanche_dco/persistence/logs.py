@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import IO, Any, Protocol, runtime_checkable
 
 from avalanche.logging import TensorboardLogger
+from avalanche.training.templates import SupervisedTemplate
 
 from avalanche_dco.errors import CheckpointError
 
@@ -47,13 +48,13 @@ class Outputs:
 _outputs = Outputs({})
 
 
-def output_paths(strategy: Any) -> dict[str, str]:
+def output_paths(strategy: SupervisedTemplate) -> dict[str, str]:
     """The path of each file that the loggers and plugins of a strategy write to, by its place."""
     return {name: _path(output) for name, output in _outputs_of(strategy).items()}
 
 
 @contextmanager
-def outputs_of(strategy: Any, saved: Mapping[str, str]) -> Iterator[Outputs]:
+def outputs_of(strategy: SupervisedTemplate, saved: Mapping[str, str]) -> Iterator[Outputs]:
     """Let what is unpickled in this context write to the outputs of a strategy.
 
     :param strategy: the strategy that a checkpoint is loaded into.
@@ -124,7 +125,7 @@ def is_open_for_writing(value: Any) -> bool:
     )
 
 
-def _outputs_of(strategy: Any) -> dict[str, Any]:
+def _outputs_of(strategy: SupervisedTemplate) -> dict[str, Any]:
     found = {}
     named = [(f"loggers[{i}]", one) for i, one in enumerate(strategy.evaluator.loggers)]
     named += [(f"plugins[{i}]", one) for i, one in enumerate(strategy.plugins)]

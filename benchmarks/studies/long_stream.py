@@ -20,6 +20,7 @@ import pandas as pd
 import torch
 from avalanche.core import SupervisedPlugin
 from avalanche.training.plugins import EvaluationPlugin
+from avalanche.training.templates import SupervisedTemplate
 from torch import nn
 
 from avalanche_dco import DCO, DCOComp, seed_everything
@@ -58,11 +59,11 @@ class _StepTimes(SupervisedPlugin):
         self.seconds: list[float] = []
         self._start = 0.0
 
-    def before_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_iteration(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Start the watch."""
         self._start = time.process_time()
 
-    def after_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_iteration(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Stop the watch."""
         self.seconds.append(time.process_time() - self._start)
 

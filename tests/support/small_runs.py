@@ -1,5 +1,6 @@
 """Small models and short trainings on scikit-learn's digits, shared by the baselines' tests."""
 
+import random
 from collections.abc import Iterable
 from typing import Any
 
@@ -64,6 +65,7 @@ def trained(
 ) -> SupervisedTemplate:
     """Train a model made from the same seed on some experiences."""
     torch.manual_seed(1)
+    random.seed(1)  # A-GEM fills its memory with it
     plugins = arguments.pop("plugins", [plugin] if plugin else [])
     strategy = naive(make_model(), *plugins, **arguments)
     for experience in experiences:

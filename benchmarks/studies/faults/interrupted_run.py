@@ -44,7 +44,7 @@ _report: Report = lambda event: None  # noqa: E731 - replaced in the processes t
 class _Phases:
     """Tells when a step of the algorithm begins."""
 
-    def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         _report("step 1")
         super().before_training_exp(strategy, **kwargs)  # type: ignore[misc]
 
@@ -106,12 +106,12 @@ def make_benchmark() -> Any:
     return tensor_benchmark(train=datasets, test=datasets)
 
 
-def fingerprint(strategy: Any) -> str:
+def fingerprint(strategy: SupervisedTemplate) -> str:
     """A hash of all that decides how the run goes on."""
     return checksum(_parts(strategy))
 
 
-def _parts(strategy: Any) -> Iterator[bytes]:
+def _parts(strategy: SupervisedTemplate) -> Iterator[bytes]:
     for tensor in strategy.model.state_dict().values():
         yield tensor.numpy().tobytes()
     for state in strategy.optimizer.state_dict()["state"].values():
@@ -137,7 +137,7 @@ class Reference:
         :param folder: an empty folder for its checkpoint and log.
         """
 
-        def take(strategy: Any) -> None:
+        def take(strategy: SupervisedTemplate) -> None:
             self.fingerprints.append(fingerprint(strategy))
             self.states.append(strategy.plugins[0].state_dict()["checksum"])
 
