@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -78,15 +79,7 @@ class Factors:
             return Factors(*moved, self.shape, self.start).following(name, parameter)
         if shape == self.shape:
             return self
-        if len(shape) != len(self.shape) or any(
-            new < old for new, old in zip(shape, self.shape, strict=True)
-        ):
-            raise ModelError(
-                f"Parameter '{name}' had shape {tuple(self.shape)} when its prohibited directions "
-                f"were learned and now has {tuple(shape)}. Directions can follow a parameter that "
-                "grows (as IncrementalClassifier does), not one that shrinks or is reshaped. Keep "
-                "the model as it was, or leave this parameter out with parameter_filter."
-            )
+        require_growth(name, self.shape, shape)
         width = self.U.shape[1]
         inner_old, inner_new = self.shape[1:], shape[1:]
         U = self.U.new_zeros(shape[0], width)
@@ -107,4 +100,20 @@ class Factors:
             side_by_side(self.V, other.V),
             self.shape,
             self.start,
+        )
+
+
+def require_growth(name: str, before: Sequence[int], now: Sequence[int]) -> None:
+    """Raise unless a parameter has kept its shape or grown.
+
+    :param name: the parameter's name.
+    :param before: its shape when its directions were found.
+    :param now: its shape now.
+    """
+    if len(before) != len(now) or any(map(operator.lt, now, before)):
+        raise ModelError(
+            f"Parameter '{name}' had shape {tuple(before)} when its prohibited directions were "
+            f"found and now has {tuple(now)}. Directions can follow a parameter that grows (as "
+            "IncrementalClassifier does), not one that shrinks or is reshaped. Keep the model as "
+            "it was, or leave this parameter out with parameter_filter."
         )

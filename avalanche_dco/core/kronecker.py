@@ -43,6 +43,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from avalanche_dco.core.checked import entries, is_count, is_floating, require
+from avalanche_dco.core.factors import require_growth
 from avalanche_dco.errors import ModelError
 
 
@@ -95,13 +96,6 @@ class KroneckerFactors:
         :param bias: whether there is a constant.
         """
         more_out, more_in = outputs - self.S.shape[1], inputs + self.bias - self.A.shape[1]
-        if min(more_out, more_in) < 0:
-            raise ModelError(
-                f"A layer of {inputs} inputs and {outputs} outputs had "
-                f"{self.A.shape[1] - self.bias} and {self.S.shape[1]} when its directions were "
-                "computed. A layer may grow between experiences, not shrink. Keep the model as it "
-                "was, or leave the layer out from the start with parameter_filter."
-            )
         A, S = self.A, functional.pad(self.S, (0, more_out, 0, more_out))
         if more_in or bias > self.bias:
             kept = torch.arange(A.shape[1], device=A.device)
@@ -171,7 +165,9 @@ class Curvature:
 
         :param parameters: the model's parameters as they are now.
         """
-        missing = sorted((self.layers.keys() | self.diagonal.keys()) - parameters.keys())
+        biases = {bias_of(name) for name, f in self.layers.items() if f.bias}
+        held = self.layers.keys() | self.diagonal.keys() | biases
+        missing = sorted(held - parameters.keys())
         if missing:
             raise ModelError(
                 f"The model no longer has {', '.join(map(repr, missing))}, for which directions of "
@@ -182,6 +178,8 @@ class Curvature:
         for name, f in self.layers.items():
             weight = parameters[name]
             inputs = math.prod(weight.shape[1:])
+            before = (len(f.S) * f.S.shape[1], f.A.shape[1] - f.bias)
+            require_growth(name, before, (weight.shape[0], inputs))
             moved = KroneckerFactors(f.A.to(weight.device), f.S.to(weight.device), f.bias, f.tasks)
             layers[name] = moved.grown(weight.shape[0] // len(f.S), inputs, f.bias)
         diagonal = {
@@ -205,16 +203,7 @@ def _factors_of(state: Any, name: Any, shape: Sequence[int] | None) -> Kronecker
 
 def _padded(name: str, part: Tensor, shape: torch.Size) -> Tensor:
     """With zeros for what has grown."""
-    if part.shape == shape:
-        return part
-    if part.dim() != len(shape) or any(
-        new < old for new, old in zip(shape, part.shape, strict=True)
-    ):
-        raise ModelError(
-            f"Parameter '{name}' had shape {tuple(part.shape)} when its directions were computed "
-            f"and now has {tuple(shape)}. A parameter may grow between experiences, not shrink. "
-            "Keep the model as it was, or leave it out from the start with parameter_filter."
-        )
+    require_growth(name, part.shape, shape)
     grown = part.new_zeros(shape)
     grown[tuple(slice(size) for size in part.shape)] = part
     return grown

@@ -135,10 +135,6 @@ class TestSums:
         torch.testing.assert_close(total.A[:, :3, :3], frozen.A + thawed.A[:, :3, :3])
         torch.testing.assert_close((thawed + frozen).A, total.A)
 
-    def test_shrinking_is_refused(self):
-        with pytest.raises(ModelError, match="may grow between experiences, not shrink"):
-            factors(4, 3).grown(2, 3, bias=False)
-
     def test_other_parameters(self):
         first = Curvature({}, {"scale": torch.ones(2), "old": torch.ones(1)})
         second = Curvature({}, {"scale": torch.full((3,), 2.0), "new": torch.ones(1)})
@@ -165,6 +161,16 @@ class TestFollowing:
     def test_a_parameter_that_is_gone(self):
         with pytest.raises(ModelError, match="no longer has 'gone'"):
             Curvature({}, {"gone": torch.ones(2)}).following(self.parameters())
+
+    def test_a_layer_that_has_shrunk(self):
+        with pytest.raises(ModelError, match=r"'head.weight' had shape \(5, 3\)"):
+            Curvature({"head.weight": factors(5, 3)}).following(self.parameters())
+
+    def test_a_bias_that_is_gone(self):
+        parameters = self.parameters()
+        del parameters["head.bias"]
+        with pytest.raises(ModelError, match=r"no longer has 'head\.bias'"):
+            Curvature({"head.weight": factors(4, 4, bias=True)}).following(parameters)
 
     def test_a_parameter_that_has_shrunk(self):
         with pytest.raises(ModelError, match="'norm' had shape"):
