@@ -28,7 +28,8 @@ class DCOPlugin(DirectionConstrainedPlugin):
 
         strategy = Naive(model=model, optimizer=optimizer, plugins=[DCOPlugin(k=1000)], ...)
 
-    The defaults are the paper's settings for Permuted and Split MNIST:
+    The defaults are the paper's settings for Permuted and Split MNIST, but for ``penalty_step`` and
+    ``move_unused``, which are ours:
 
     ========================= ====================== ============================================
     argument                  symbol                 paper's value
