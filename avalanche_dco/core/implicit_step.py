@@ -117,9 +117,14 @@ def _gram(directions: Directions, sizes: Mapping[str, float], columns: slice) ->
     for name, size in sizes.items():
         f = directions.factors[name]
         U, V = f.U.double(), f.V.double()
-        first, rows = f.start - columns.start, U.shape[1]
-        part = gram[first : first + rows, first : first + rows]
-        for start in range(0, rows, _COLUMNS_AT_A_TIME):
-            at = slice(start, start + _COLUMNS_AT_A_TIME)
-            part[:, at] += (U.mT @ U[:, at]).mul_(V.mT @ V[:, at]).mul_(size)
+        first, width = f.start - columns.start, U.shape[1]
+        part = gram[first : first + width, first : first + width]
+        for start in range(0, width, _COLUMNS_AT_A_TIME):
+            at, below = slice(start, start + _COLUMNS_AT_A_TIME), slice(start, width)
+            part[below, at] += (
+                (U[:, below].mT @ U[:, at]).mul_(V[:, below].mT @ V[:, at]).mul_(size)
+            )
+    for start in range(0, k, _COLUMNS_AT_A_TIME):  # it is symmetric
+        at, right = slice(start, start + _COLUMNS_AT_A_TIME), slice(start + _COLUMNS_AT_A_TIME, k)
+        gram[at, right] = gram[right, at].mT
     return gram
