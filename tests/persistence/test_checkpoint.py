@@ -36,7 +36,7 @@ def digits():
     return short_digits()
 
 
-@pytest.mark.filterwarnings("ignore:GPM does not protect", "ignore:k=6 is less")
+@pytest.mark.filterwarnings("ignore:.*Plugin does not protect", "ignore:k=6 is less")
 class TestBitForBit:
     @pytest.mark.parametrize("method", PLUGINS)
     def test_a_continued_run_equals_an_uninterrupted_one(self, method, digits, tmp_path):

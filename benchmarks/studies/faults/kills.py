@@ -99,7 +99,7 @@ def _die_in_writing(after_bytes: int) -> None:
             return super().write(data)
 
     files.open = DyingFile  # type: ignore[attr-defined]
-    files.os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+    files.os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _by_hand(tally: Tally, reference: Reference, folder: Path, times: int, chance: Random) -> None:
