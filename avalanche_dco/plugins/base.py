@@ -44,7 +44,7 @@ class DirectionConstrainedPlugin(
 ):
     """What DCO and DCO-COMP have in common; they differ in how directions are stored (step 4)."""
 
-    _ON_MODEL_DEVICE = False  # see _follow
+    _ON_MODEL_DEVICE = False  # see _adapt_to
     _warned_of_early_evaluation = False
 
     @property
@@ -85,7 +85,7 @@ class DirectionConstrainedPlugin(
             if self.max_bytes is not None:
                 self._warn_of_memory(strategy, constrained, self.max_bytes)
         if self.penalty is not None:
-            self._follow(dict(strategy.model.named_parameters()))
+            self._adapt_to(dict(strategy.model.named_parameters()))
         self._start_training(strategy)
 
     # ------------------------------------------------------- steps 2 to 4, after an experience
@@ -170,7 +170,7 @@ class DirectionConstrainedPlugin(
         """
 
     @abstractmethod
-    def _follow(self, parameters: Weights) -> None:
+    def _adapt_to(self, parameters: Weights) -> None:
         """Fit what is kept to parameters that may have grown."""
 
     def _constrained(self, strategy: SupervisedTemplate) -> dict[str, Parameter]:
