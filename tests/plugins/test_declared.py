@@ -125,6 +125,11 @@ def test_states_record_plain_settings_and_are_bound_by_some():
     assert Inherits._BINDING == ("share",)
 
 
+def test_arguments_by_place_go_before_inherited_ones_by_name():
+    assert next(iter(inspect.signature(GPMPlugin).parameters)) == "threshold"
+    assert (GPMPlugin(0.9).threshold, GPMPlugin(0.9).layers) == (0.9, None)
+
+
 def test_a_constructor_of_ones_own_is_left_alone():
     class Own(Declares):
         def __init__(self, other):

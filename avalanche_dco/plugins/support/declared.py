@@ -76,7 +76,8 @@ class DeclaredSettings:
 
 
 def _initialiser(owner: str, settings: Mapping[str, Setting]) -> Callable[..., None]:
-    signature = inspect.Signature([one.parameter for one in settings.values()])
+    by_place_first = sorted(settings.values(), key=lambda one: one.kw_only)
+    signature = inspect.Signature([one.parameter for one in by_place_first])
 
     def __init__(self: DeclaredSettings, *args: Any, **given: Any) -> None:  # noqa: N807
         refuse_unknown(type(self).__name__, given, settings)
