@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from avalanche.benchmarks import OnlineCLExperience
 from avalanche.core import SupervisedPlugin
@@ -18,12 +18,11 @@ from avalanche_dco.core.factors import Weights
 from avalanche_dco.errors import ModelError
 from avalanche_dco.plugins.support.checks import InputChecks, naming_experience
 from avalanche_dco.plugins.support.compatibility import (
-    ParameterFilter,
     constrained_parameters,
     refuse_other_plugins,
     refuse_sparse_optimizer,
 )
-from avalanche_dco.plugins.support.direction_learning import learn_directions
+from avalanche_dco.plugins.support.direction_learning import learn_directions, sample_directions
 from avalanche_dco.plugins.support.gradient_samplers import (
     GradientSampler,
     LogitSampler,
@@ -32,86 +31,27 @@ from avalanche_dco.plugins.support.gradient_samplers import (
 from avalanche_dco.plugins.support.gradients import assign, snapshot, trainable
 from avalanche_dco.plugins.support.isolation import isolated
 from avalanche_dco.plugins.support.memory import MemoryLimit
-from avalanche_dco.plugins.support.penalised_training import PenalisedTraining, PenaltyStep
+from avalanche_dco.plugins.support.penalised_training import PenalisedTraining
 from avalanche_dco.plugins.support.push import push_into_cone
-from avalanche_dco.plugins.support.settings import check_direction_settings
+from avalanche_dco.plugins.support.reporting import Wait
 from avalanche_dco.plugins.support.training_batches import can_travel, training_batches
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
 
-GradientSource = Literal["criterion", "logits"]
-
 
 class DirectionConstrainedPlugin(
     InputChecks, MemoryLimit, PenalisedTraining, SupervisedPlugin, ABC
 ):
-    """What DCO and DCO-COMP have in common; they differ in how directions are stored (step 4).
+    """What DCO and DCO-COMP have in common; they differ in how directions are stored (step 4)."""
 
-    For the arguments, see :class:`avalanche_dco.DCOPlugin`.
-    """
-
-    _SETTINGS: tuple[str, ...] = (
-        "k",
-        "dco_lambda",
-        "penalty_step",
-        "couple_layers",
-        "gradient_source",
-    )
-    _BINDING: tuple[str, ...] = ("couple_layers",)
     _ON_MODEL_DEVICE = False  # see _adapt_to
+    _warned_of_early_evaluation = False
 
-    def __init__(
-        self,
-        k: int = 1000,
-        *,
-        dco_lambda: float = 100.0,
-        gamma_1: float = 0.0,
-        gamma_2: float = 0.1,
-        push_epochs: int = 10,
-        averaged_points: int = 16,
-        theta: float = 0.2,
-        gradients_per_update: int = 128,
-        tau: int = 2,
-        rho: float = 100.0,
-        autoencoder_lr: float = 1e-2,
-        autoencoder_updates: int = 200,
-        autoencoder_tolerance: float | None = None,
-        trajectory_lr: float = 1e-3,
-        penalty_step: PenaltyStep = "implicit",
-        max_penalty_grad_norm: float | None = 20.0,
-        move_unused: bool = False,
-        couple_layers: bool = True,
-        gradient_source: GradientSource = "criterion",
-        parameter_filter: ParameterFilter | None = None,
-        max_bytes: float | None = None,
-    ):
-        super().__init__()
-        self.k = k
-        self.dco_lambda = dco_lambda
-        self.gamma_1 = gamma_1
-        self.gamma_2 = gamma_2
-        self.push_epochs = push_epochs
-        self.averaged_points = averaged_points
-        self.theta = theta
-        self.gradients_per_update = gradients_per_update
-        self.tau = tau
-        self.rho = rho
-        self.autoencoder_lr = autoencoder_lr
-        self.autoencoder_updates = autoencoder_updates
-        self.autoencoder_tolerance = autoencoder_tolerance
-        self.trajectory_lr = trajectory_lr
-        self.penalty_step = penalty_step
-        self.max_penalty_grad_norm = max_penalty_grad_norm
-        self.move_unused = move_unused
-        self.couple_layers = couple_layers
-        self.gradient_source = gradient_source
-        self.parameter_filter = parameter_filter
-        self.max_bytes = max_bytes
-
-        check_direction_settings(vars(self))
-
-        self._warned_of_early_evaluation = False
+    def __post_init__(self) -> None:
+        """Nobody has been told of a long wait yet."""
+        super().__post_init__()
+        self._wait = Wait()
 
     @property
     def _k_to_learn(self) -> int:
@@ -165,6 +105,7 @@ class DirectionConstrainedPlugin(
     def _push_and_learn(self, strategy: SupervisedTemplate, **kwargs: Any) -> dict[str, Any]:
         parameters = trainable(strategy.model)
         before = snapshot(parameters)
+        self._wait.begin()
         try:
             with naming_experience(strategy), isolated(strategy):
                 batches = training_batches(strategy, kwargs.get("num_workers", 0))
@@ -188,13 +129,18 @@ class DirectionConstrainedPlugin(
     ) -> dict[str, Tensor]:
         """Step 2: x_i* = x_1 - theta (x_1 - x_2) / ||x_1 - x_2||; the model travels on."""
         return push_into_cone(
-            strategy, stream, length, averaged_points=self.averaged_points, theta=self.theta
+            strategy,
+            stream,
+            length,
+            averaged_points=self.averaged_points,
+            theta=self.theta,
+            wait=self._wait,
         )
 
     def _learn_directions(
         self, strategy: SupervisedTemplate, stream: Iterator[Any], x_star: dict[str, Tensor]
     ) -> tuple[Directions, Tensor] | None:
-        """Step 3: fit k directions to gradients of this task.
+        """Step 3: k directions along which the gradients of this task lie.
 
         :return: the directions and the shares of the gradients along them; None where there is
             nothing to learn.
@@ -202,10 +148,13 @@ class DirectionConstrainedPlugin(
         if self.autoencoder_updates == 0:
             return None
         constrained = self._constrained(strategy)
+        if self.directions == "sampled":
+            return sample_directions(strategy, constrained, self._k_to_learn, x_star, self._wait)
         return learn_directions(
             strategy,
             self._sampler(strategy, stream, constrained, x_star),
             Directions.random(constrained, self._k_to_learn),
+            self._wait,
             updates=self.autoencoder_updates,
             lr=self.autoencoder_lr,
             rho=self.rho,
