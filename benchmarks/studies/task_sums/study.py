@@ -126,7 +126,8 @@ def line(run: Run) -> str:
     average = metrics[metrics["metric"] == "AverageError"]
     errors = ", ".join(f"{100 * row.value:.2f} after {row.trained}" for row in average.itertuples())
     newest = metrics[metrics["metric"] == "NewError"]["value"]
-    return f"{run.name}: {errors}; newest task {100 * newest.iloc[-1]:.2f}; {run.outcome['seconds']:.0f} s"
+    last = f"newest task {100 * newest.iloc[-1]:.2f}"
+    return f"{run.name}: {errors}; {last}; {run.outcome['seconds']:.0f} s"
 
 
 def measure(setting: Setting, network: Network, images: Tensor, labels: Tensor) -> Run:

@@ -121,7 +121,7 @@ def kl_optimal(damping: float, rounds: int = 20) -> Callable[[Pair, Pair], Pair]
     r"""The fixed point that is nearest in the Kullback-Leibler divergence of the Gaussians.
 
     :math:`A = \frac1o \sum_j A_j \, tr(S^{-1} S_j)`, :math:`S = \frac1d \sum_j S_j \, tr(A^{-1}
-    A_j)`. Factors may be singular: a share of the mean eigenvalue is added for the inverses.
+    A_j)`. Factors may be singular: in the traces, a share of its mean eigenvalue is added to each.
 
     :param damping: this share.
     :param rounds: how often both equations are applied.
@@ -139,11 +139,15 @@ def kl_optimal(damping: float, rounds: int = 20) -> Callable[[Pair, Pair], Pair]
 
 def _weighted(known: Tensor, parts: Pair, others: Pair, damping: float) -> Tensor:
     """The sum of ``others`` with the weights tr(known^-1 part) / size."""
-    size = known.shape[-1]
-    eye = torch.eye(size, dtype=known.dtype, device=known.device)
-    inverse = torch.linalg.inv(known + (damping * _trace(known) / size).clamp(min=1e-30) * eye)
-    weights = [(inverse * part).sum() / size for part in parts]
+    inverse = torch.linalg.inv(_damped(known, damping))
+    weights = [(inverse * _damped(part, damping)).sum() / known.shape[-1] for part in parts]
     return weights[0] * others[0] + weights[1] * others[1]
+
+
+def _damped(matrix: Tensor, damping: float) -> Tensor:
+    size = matrix.shape[-1]
+    eye = torch.eye(size, dtype=matrix.dtype, device=matrix.device)
+    return matrix + (damping * _trace(matrix) / size).clamp(min=1e-30) * eye
 
 
 class EigenvalueSum:
