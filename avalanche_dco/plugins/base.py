@@ -59,7 +59,7 @@ class DirectionConstrainedPlugin(
         "gradient_source",
     )
     _BINDING: tuple[str, ...] = ("couple_layers",)
-    _ON_MODEL_DEVICE = False  # see _follow
+    _ON_MODEL_DEVICE = False  # see _adapt_to
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class DirectionConstrainedPlugin(
             if self.max_bytes is not None:
                 self._warn_of_memory(strategy, constrained, self.max_bytes)
         if self.penalty is not None:
-            self._follow(dict(strategy.model.named_parameters()))
+            self._adapt_to(dict(strategy.model.named_parameters()))
         self._start_training(strategy)
 
     # ------------------------------------------------------- steps 2 to 4, after an experience
@@ -236,7 +236,7 @@ class DirectionConstrainedPlugin(
         """
 
     @abstractmethod
-    def _follow(self, parameters: Weights) -> None:
+    def _adapt_to(self, parameters: Weights) -> None:
         """Fit what is kept to parameters that may have grown."""
 
     def _constrained(self, strategy: SupervisedTemplate) -> dict[str, Parameter]:

@@ -107,9 +107,9 @@ class DCOPlugin(DirectionConstrainedPlugin):
         learned = Penalty.keeping(x_star, directions, couple_layers=self.couple_layers)
         return {"penalty": learned if self.penalty is None else self.penalty.cat(learned)}
 
-    def _follow(self, parameters: Weights) -> None:
+    def _adapt_to(self, parameters: Weights) -> None:
         assert self.penalty is not None
-        self.penalty = self.penalty.following(parameters)
+        self.penalty = self.penalty.adapted_to(parameters)
 
     def _bytes_expected(self, constrained: Weights) -> int:
         return self.memory_bytes + bytes_of_directions(

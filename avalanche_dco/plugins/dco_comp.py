@@ -140,9 +140,9 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
             publish(strategy, "DCO_CompressionError", error, update)
         return {"_tasks": tasks, "penalty": tasks.penalty()}
 
-    def _follow(self, parameters: Weights) -> None:
+    def _adapt_to(self, parameters: Weights) -> None:
         assert self._tasks is not None
-        self._keep(self._tasks.following(parameters))
+        self._keep(self._tasks.adapted_to(parameters))
 
     def _keep(self, tasks: CompressedTasks | None) -> None:
         penalty = None if tasks is None else tasks.penalty()

@@ -116,7 +116,7 @@ class DCOKronPlugin(InputChecks, PluginState, SupervisedPlugin):
             strategy.model, self.parameter_filter
         )  # refuses now rather than later
         parameters = dict(strategy.model.named_parameters())
-        self.curvature = self.curvature.following(parameters)
+        self.curvature = self.curvature.adapted_to(parameters)
         self._step = DampedUpdate(
             self.curvature, parameters, self.dco_lambda, self.negligible, self.damp_every
         )
