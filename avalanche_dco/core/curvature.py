@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from avalanche_dco.core.layers import (
     input_vectors,
     is_plain,
     output_vectors,
+    rnn_backward_in_eval_mode,
 )
 
 _BATCHES_BEFORE_MEASURING = 8
@@ -40,6 +41,7 @@ class CurvatureEstimator:
     """
 
     def __init__(self, model: nn.Module, parameters: Mapping[str, nn.Parameter]):
+        self._model = model
         self._parameters = dict(parameters)
         self._layers = _matrix_layers(model, self._parameters)
         self._squares: Gradients = {}
@@ -51,15 +53,16 @@ class CurvatureEstimator:
         :param forward: runs the model on the batch and returns its outputs.
         :param samples: the number of samples in the batch.
         """
-        with _recorded(self._layers) as calls:
-            outputs = forward()
-        called = [output for pairs in calls.values() for _, output in pairs]
-        found = torch.autograd.grad(
-            outputs,
-            [*called, *self._parameters.values()],
-            grad_outputs=torch.randn_like(outputs),  # e
-            allow_unused=True,
-        )
+        with rnn_backward_in_eval_mode(self._model):
+            with _without_compilation(), _recorded(self._layers) as calls:
+                outputs = forward()
+            called = [output for pairs in calls.values() for _, output in pairs]
+            found = torch.autograd.grad(
+                outputs,
+                [*called, *self._parameters.values()],
+                grad_outputs=torch.randn_like(outputs),  # e
+                allow_unused=True,
+            )
         deltas = iter(found[: len(called)])
         gradients = {
             name: at_least_single(gradient.to_dense() if gradient.is_sparse else gradient)
@@ -150,6 +153,16 @@ class _Layer:
         scale = torch.where(self._expected > 0, self._measured / self._expected, 1.0)
         A, S = self._A / self._vectors, self._S * (scale / samples)
         return KroneckerFactors(A, S, self.bias is not None)
+
+
+def _without_compilation() -> AbstractContextManager[None]:
+    """Compiled models run as written: hooks would make torch compile them anew every time.
+
+    After a few times torch gives up and never runs the compiled model again.
+    """
+    if hasattr(torch.compiler, "set_stance"):  # torch 2.6
+        return torch.compiler.set_stance("force_eager")
+    return nullcontext()
 
 
 def _matrix_layers(model: nn.Module, wanted: Mapping[str, nn.Parameter]) -> list[_Layer]:
