@@ -137,14 +137,15 @@ class TestDampedShare:
 
     def test_no_gradient_and_a_broken_one(self):
         share = DampedShare(Curvature({"weight": factors(2, 3)}), 1.0)
-        zero, broken = torch.zeros(2, 3), torch.full((2, 3), torch.nan)
+        zero = torch.zeros(2, 3, dtype=torch.float64)
+        broken = torch.full_like(zero, torch.nan)
         shares = share.shares([{"weight": zero}, {"weight": broken}, {}])
         assert shares.isnan().tolist() == [False, True, False]
         assert shares[[0, 2]].tolist() == [0, 0]
 
     def test_a_bias_without_gradient(self):
         share = DampedShare(Curvature({"weight": factors(2, 4, bias=True)}), 1.0)
-        assert 0 < share.shares([{"weight": torch.ones(2, 3)}])[0] < 1
+        assert 0 < share.shares([{"weight": torch.ones(2, 3, dtype=torch.float64)}])[0] < 1
 
 
 class TestSums:
@@ -201,6 +202,15 @@ class TestFollowing:
         ).adapted_to(self.parameters())
         assert curvature.layers["head.weight"].S.shape == (1, 4, 4)
         assert curvature.diagonal["norm"].tolist() == [1, 1, 0]
+
+    def test_another_precision(self):
+        curvature = Curvature({"head.weight": factors(4, 3)}, {"norm": torch.ones(3).double()})
+        for dtype in (torch.bfloat16, torch.float32, torch.float64):
+            found = curvature.adapted_to({n: p.to(dtype) for n, p in self.parameters().items()})
+            expected = torch.promote_types(dtype, torch.float32)
+            assert found.layers["head.weight"].A.dtype == expected
+            assert found.layers["head.weight"].S.dtype == expected
+            assert found.diagonal["norm"].dtype == expected
 
     def test_a_parameter_that_is_gone(self):
         with pytest.raises(ModelError, match="no longer has 'gone'"):
