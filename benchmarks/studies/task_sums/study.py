@@ -15,6 +15,7 @@ import argparse
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -56,7 +57,7 @@ class Network:
 
 
 NETWORKS = {
-    "mlp-100-100": Network(100, 2, tasks=50, epochs=2, lr=0.02),
+    "mlp-100-100": Network(100, 2, tasks=50, epochs=1, lr=0.02),
     "mlp-256": Network(256, 3, tasks=20, epochs=4, lr=0.02),
 }
 _BATCH = 128
@@ -124,7 +125,10 @@ def line(run: Run) -> str:
     """A run in a line."""
     metrics = run.metrics
     average = metrics[metrics["metric"] == "AverageError"]
-    errors = ", ".join(f"{100 * row.value:.2f} after {row.trained}" for row in average.itertuples())
+    errors = ", ".join(
+        f"{100 * value:.2f} after {trained}"
+        for trained, value in zip(average["trained"], average["value"], strict=True)
+    )
     newest = metrics[metrics["metric"] == "NewError"]["value"]
     last = f"newest task {100 * newest.iloc[-1]:.2f}"
     return f"{run.name}: {errors}; {last}; {run.outcome['seconds']:.0f} s"
@@ -170,9 +174,8 @@ def measure(setting: Setting, network: Network, images: Tensor, labels: Tensor) 
         if n % 5 == 0 or n == 1:
             for name, summed in memory.items():
                 rows.append((f"FreeShare/{name}", n, summed.free_share(setting.strength)))
-    frame = pd.DataFrame(rows, columns=["metric", "trained", "value"]).assign(
-        stream="validation", experience=pd.NA, training_experience=pd.NA
-    )
+    frame = pd.DataFrame(rows, columns=["metric", "trained", "value"])
+    frame = frame.assign(stream="validation", experience=None, training_experience=None)
     config = vars(setting) | vars(network) | {"batch_size": _BATCH} | provenance()
     seconds = round(time.perf_counter() - started, 1)
     return Run(setting.name, config, {"seconds": seconds}, frame)
@@ -215,7 +218,7 @@ def _batches(samples: int, epochs: int) -> Iterator[Tensor]:
 def _estimated(model: nn.Module, x: Tensor, floor: float) -> dict[str, KroneckerFactors]:
     estimator = CurvatureEstimator(model, dict(model.named_parameters()))
     for part in x.split(BATCH_OF_ESTIMATE):
-        estimator.observe(lambda part=part: model(part), len(part))
+        estimator.observe(partial(model, part), len(part))
     found = estimator.finish().layers
     return {
         name: KroneckerFactors(f.A, f.S + floor * f.S.diagonal(dim1=1, dim2=2).mean() * _eye(f.S))
