@@ -10,9 +10,9 @@ column.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import TypeAlias, TypeGuard, get_args
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NamedTuple, TypeAlias, TypeGuard, get_args
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,44 @@ def rnn_backward_in_eval_mode(model: nn.Module) -> AbstractContextManager[None]:
     if any(isinstance(module, nn.RNNBase) for module in model.modules()):
         return torch.backends.cudnn.flags(enabled=False)
     return nullcontext()
+
+
+class Call(NamedTuple):
+    """One call of a layer in a forward pass."""
+
+    layer: MatrixLayer
+    inputs: Tensor
+    outputs: Tensor
+
+
+@contextmanager
+def recorded_calls(layers: Iterable[MatrixLayer]) -> Iterator[list[Call]]:
+    """Record the calls of some layers in the forward passes inside the block, in their order.
+
+    :param layers: the layers to listen to.
+    """
+    calls: list[Call] = []
+
+    def record(layer: Any, inputs: tuple[Any, ...], by_name: dict[str, Any], outputs: Any) -> Any:
+        given = (*inputs, *by_name.values())[0]
+        calls.append(Call(layer, given.detach(), outputs))
+        return outputs.clone()  # what follows may write into it: ReLU(inplace=True), masks
+
+    handles = [layer.register_forward_hook(record, with_kwargs=True) for layer in layers]
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def parameter_owners(model: nn.Module) -> dict[nn.Parameter, list[str]]:
+    """For every parameter the names of the modules that hold it: several if it is tied."""
+    owners: dict[nn.Parameter, list[str]] = {}
+    for name, module in model.named_modules():
+        for parameter in module.parameters(recurse=False):
+            owners.setdefault(parameter, []).append(name)
+    return owners
 
 
 def groups_of(layer: MatrixLayer) -> int:

@@ -21,7 +21,7 @@ from tests.support.checkpointed import PLUGINS, QUICK, make_strategy, short_digi
 from tests.support.learning import blobs, naive, small_mlp, split_blobs, train, weights_of
 from tests.support.small_runs import GrowingMLP
 
-pytestmark = pytest.mark.filterwarnings("ignore:GPM does not protect", "ignore:k=6 is less")
+pytestmark = pytest.mark.filterwarnings("ignore:.*Plugin does not protect", "ignore:k=6 is less")
 
 
 def plain_parts(value: Any) -> Iterator[Any]:
