@@ -31,6 +31,7 @@ from torch import Tensor
 from avalanche_dco.core.autoencoder import broken_gradient
 from avalanche_dco.core.directions import Directions
 from avalanche_dco.core.factors import Factors, Weights, common_dtype, matrix_shape
+from avalanche_dco.core.penalty import largest_eigenvalue
 
 _ITERATIONS = 3
 """Power iterations; one is enough for a matrix of rank one."""
@@ -128,6 +129,20 @@ class Sampled:
         """
         S = self.directions.gram()
         return S.square().sum(1) / S.diagonal().sum()
+
+    def like_trained(self) -> Sampled:
+        """The same directions, so long that the largest eigenvalue of W^T W is 1.
+
+        So it is, about, if directions are trained: W W^T then is a projection. This is what a
+        compression expects.
+        """
+        S = self.directions.gram()
+        scale = largest_eigenvalue(S.mv, S.diagonal()).clamp(min=_LEAST).pow(-0.25)
+        factors = {
+            name: Factors(f.U * scale, f.V * scale, f.shape, f.start)
+            for name, f in self.directions.factors.items()
+        }
+        return Sampled(Directions(self.directions.k, factors), self.lost, self.vanished)
 
 
 def _nearest(G: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

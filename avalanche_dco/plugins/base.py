@@ -29,7 +29,12 @@ from avalanche_dco.plugins.support.gradient_samplers import (
     LogitSampler,
     TrajectorySampler,
 )
-from avalanche_dco.plugins.support.gradients import assign, snapshot, trainable
+from avalanche_dco.plugins.support.gradients import (
+    assign,
+    require_one_tensor,
+    snapshot,
+    trainable,
+)
 from avalanche_dco.plugins.support.isolation import isolated
 from avalanche_dco.plugins.support.memory import MemoryLimit
 from avalanche_dco.plugins.support.penalised_training import PenalisedTraining
@@ -46,6 +51,8 @@ class DirectionConstrainedPlugin(
 ):
     """What DCO and DCO-COMP have in common; they differ in how directions are stored (step 4)."""
 
+    _COMPRESSES = False
+    """Whether step 4 compresses directions."""
     _ON_MODEL_DEVICE = False  # see _adapt_to
     _warned_of_early_evaluation = False
 
@@ -100,6 +107,12 @@ class DirectionConstrainedPlugin(
         if self.penalty is not None:
             self._adapt_to(dict(strategy.model.named_parameters()))
         self._start_training(strategy)
+
+    def after_forward(self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any) -> None:
+        """Refuse outputs of which no directions can be sampled, now rather than after training."""
+        if self.directions == "sampled" and self.autoencoder_updates:
+            require_one_tensor(strategy.mb_output)
+        super().after_forward(strategy, *args, **kwargs)
 
     # ------------------------------------------------------- steps 2 to 4, after an experience
 
@@ -156,7 +169,14 @@ class DirectionConstrainedPlugin(
             return None
         constrained = self._constrained(strategy)
         if self.directions == "sampled":
-            return sample_directions(strategy, constrained, self._k_to_learn, x_star, self._wait)
+            return sample_directions(
+                strategy,
+                constrained,
+                self._k_to_learn,
+                x_star,
+                self._wait,
+                like_trained=self._COMPRESSES,
+            )
         return learn_directions(
             strategy,
             self._sampler(strategy, stream, constrained, x_star),

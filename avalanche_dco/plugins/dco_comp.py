@@ -36,6 +36,7 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     each compression update.
     """
 
+    _COMPRESSES = True
     _KEEPS = (
         Kept("tasks", Directed(CompressedTasks), "_tasks"),
         Kept("penalty", Directed(Penalty), derived=True),  # its directions are those of the tasks

@@ -120,3 +120,12 @@ def test_a_broken_gradient_is_refused_by_name(bad):
     gradient["b"][1] = bad
     with pytest.raises(GradientError, match="gradient of 'b' is infinite or not a number"):
         sampled([rank_one({"a": (2, 3), "b": (3,)}, 2), gradient])
+
+
+@given(shapes, seeds)
+def test_like_trained_ones_they_have_a_largest_eigenvalue_of_one(shape, seed):
+    result = sampled([rank_one(shape, seed + i) for i in range(4)])
+    trained = result.like_trained()
+    W, scaled = explicit_matrix(result.directions), explicit_matrix(trained.directions)
+    torch.testing.assert_close(scaled / scaled.norm(), W / W.norm(), **EXACT)
+    assert torch.linalg.matrix_norm(scaled, ord=2).item() == pytest.approx(1, rel=0.05)

@@ -599,7 +599,7 @@ class TestErrors:
 
         strategy = naive(Several(6, 3), [DCOPlugin(**QUICK, gradient_source="logits")])
         strategy._criterion = criterion
-        with pytest.raises(ModelError, match=r"returns tuple.*gradient_source='criterion'"):
+        with pytest.raises(ModelError, match=r"returns tuple.*directions='trained'"):
             strategy.train(blobs(1).train_stream[0])
 
     def test_evaluation_before_the_push_warns_once(self):

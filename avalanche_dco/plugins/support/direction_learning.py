@@ -27,6 +27,8 @@ def sample_directions(
     k: int,
     x_star: Weights,
     wait: Wait,
+    *,
+    like_trained: bool,
 ) -> tuple[Directions, Tensor] | None:
     """Take gradients of single samples at x_i*, with dropout off, for directions.
 
@@ -35,6 +37,7 @@ def sample_directions(
     :param k: number of directions.
     :param x_star: x_i*.
     :param wait: is told the pace.
+    :param like_trained: whether they have to be of the length of trained directions.
     :return: as :func:`learn_directions`.
     """
     strategy.model.eval()
@@ -57,6 +60,8 @@ def sample_directions(
     if found.vanished == 1:
         return None
     publish(strategy, "DCO_RankOneError", found.lost, strategy.clock.train_iterations)
+    if like_trained:
+        found = found.like_trained()
     return _of_reached(found.directions, sampler), found.shares()
 
 

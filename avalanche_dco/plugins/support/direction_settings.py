@@ -197,7 +197,7 @@ class DirectionSettings(DeclaredSettings):
         },
     )
     couple_layers: bool = setting(
-        default=True,
+        default=False,
         binding=True,
         published=paper(True),
         meaning="whether the penalty is on the sum over layers.",
