@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import difflib
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from avalanche_dco.errors import DCOError
@@ -43,6 +43,27 @@ class Edit:
     naming: tuple[str, ...] = ()
     count: int = 1
     comment: bool = False
+
+
+@dataclass(frozen=True)
+class Defect:
+    """One defect.
+
+    :param name: of its page in ``docs/upstream`` and of its patch.
+    :param path: the file with the defect, in the package avalanche.
+    :param test: the class with its unittest.
+    :param edits: the changes.
+    """
+
+    name: str
+    path: str
+    test: str
+    edits: tuple[Edit, ...]
+
+
+def methods_of(owner: str) -> Callable[..., Edit]:
+    """Makes changes of the methods of one class, which are named first."""
+    return lambda method, *rest, **options: Edit(f"{owner}.{method}", *rest, **options)
 
 
 def edited(source: str, edits: Iterable[Edit], path: str) -> str:

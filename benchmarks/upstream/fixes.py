@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from avalanche_dco.errors import DCOError
-from benchmarks.upstream.defects import DEFECTS, Defect
-from benchmarks.upstream.edits import edited, unified_diff
+from benchmarks.upstream import importance_defects, other_defects
+from benchmarks.upstream.edits import Defect, edited, unified_diff
+from benchmarks.upstream.layout import blackened
 from benchmarks.upstream.modules import Target, composed
-from benchmarks.upstream.rendering import blackened
-from benchmarks.upstream.sources import Library, Name, Needed
+from benchmarks.upstream.needed import Needed
+from benchmarks.upstream.sources import Library, Name
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 TEMPLATES = "benchmarks.upstream.templates"
+DEFECTS = (*importance_defects.DEFECTS, *other_defects.DEFECTS)
+"""All defects; a page in ``docs/upstream`` is the text of each pull request."""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from benchmarks.upstream.rendering import Rendered, laid_out, portable
-from benchmarks.upstream.sources import Import, Name, Needed
+from benchmarks.upstream.layout import laid_out
+from benchmarks.upstream.needed import Needed
+from benchmarks.upstream.rendering import Rendered, portable
+from benchmarks.upstream.sources import Import, Name
 
 _REFERENCE = re.compile(r":(?:mod|class|func|meth):`~?avalanche_dco\.(?:\w+\.)*(\w+)`")
 

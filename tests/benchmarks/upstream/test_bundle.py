@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.upstream.defects import DEFECTS
-from benchmarks.upstream.fixes import installed_avalanche
+from benchmarks.upstream.fixes import DEFECTS, installed_avalanche
 
 pytestmark = pytest.mark.slow
 
