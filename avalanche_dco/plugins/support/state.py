@@ -8,9 +8,10 @@ it belongs to, and carries a checksum of itself.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from avalanche.training.plugins.clock import Clock
+from avalanche.training.templates import SupervisedTemplate
 from torch import nn
 
 from avalanche_dco.core.checked import entries, is_count, is_shape, require
@@ -18,9 +19,6 @@ from avalanche_dco.errors import ModelError, StateError
 from avalanche_dco.plugins.support.kept import Kept
 from avalanche_dco.plugins.support.model_state import fits, grows_by_itself
 from avalanche_dco.plugins.support.plain import Plain, checksum, moved, plain, tensors_in
-
-if TYPE_CHECKING:
-    from avalanche.training.templates import SupervisedTemplate
 
 FORMAT = 1
 """Version of the states; another one is refused."""
