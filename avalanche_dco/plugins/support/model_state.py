@@ -1,12 +1,16 @@
 """Look at a model, or at data, and leave everything as it was found."""
 
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
 from avalanche.models import DynamicModule
 from avalanche.training.determinism.rng_manager import RNGManager
 from torch import nn
+
+Shapes = Mapping[str, Sequence[int]]
+"""The shapes of parameters by name."""
 
 
 @contextmanager
@@ -61,15 +65,33 @@ def grows_by_itself(model: nn.Module) -> bool:
     return any(isinstance(module, DynamicModule) for module in model.modules())
 
 
-def fits(before: Sequence[int], after: Sequence[int], may_grow: bool) -> bool:
-    """Whether a parameter of one shape may have the other one later on.
+def shapes_of(model: nn.Module) -> dict[str, list[int]]:
+    """The shapes of a model's parameters by name."""
+    return {name: list(parameter.shape) for name, parameter in model.named_parameters()}
 
-    :param before: the earlier shape.
-    :param after: the later one.
-    :param may_grow: whether it may be larger, or has to be the same.
+
+def difference(
+    before: Shapes, after: Shapes, *, may_grow: bool, when: tuple[str, str]
+) -> str | None:
+    """How a model differs from what it was, other than by growing if it may; None if it does not.
+
+    :param before: the earlier shapes of its parameters.
+    :param after: the later ones.
+    :param may_grow: whether parameters may be added or become larger.
+    :param when: what to call the two in the message.
     """
-    if not may_grow:
-        return list(before) == list(after)
-    return len(before) == len(after) and all(
-        then <= now for then, now in zip(before, after, strict=True)
+    for name in before if may_grow else {**before, **after}:
+        old, new = before.get(name), after.get(name)
+        if old is None or new is None or not _fits(old, new, may_grow):
+            said = [
+                f"is missing {where}" if shape is None else f"has shape {shape} {where}"
+                for shape, where in zip((old, new), when, strict=True)
+            ]
+            return f"parameter '{name}' {' and '.join(said)}"
+    return None
+
+
+def _fits(before: Sequence[int], after: Sequence[int], may_grow: bool) -> bool:
+    return before == after or (
+        may_grow and len(before) == len(after) and all(map(operator.le, before, after))
     )
