@@ -10,10 +10,14 @@ from torch import Tensor
 from avalanche_dco.baselines.gradient_projection import compact, extended_basis, project_out
 from avalanche_dco.baselines.projection import ProjectionPlugin, fits_layer
 from avalanche_dco.core.layers import as_matrix, groups_of, write_matrix
-from avalanche_dco.errors import SettingError
+from avalanche_dco.plugins.support.declared import setting
 from avalanche_dco.plugins.support.kept import Kept, Tensors
 
 _SAMPLES_PER_FORWARD = 128
+
+
+def _shares(threshold: float | Sequence[float]) -> tuple[float, ...]:
+    return (threshold,) if isinstance(threshold, int | float) else tuple(threshold)
 
 
 class GPMPlugin(ProjectionPlugin):
@@ -40,49 +44,32 @@ class GPMPlugin(ProjectionPlugin):
     """
 
     _KEEPS = (Kept("bases", Tensors(fits_layer)),)
-    _SETTINGS = ("thresholds", "threshold_growth", "samples", "layers", "project_head")
     _SINCE_START = True  # so that rounding errors do not add up over the steps
 
-    def __init__(
-        self,
-        threshold: float | Sequence[float] = (0.95, 0.99),
-        *,
-        threshold_growth: float = 0.0,
-        samples: int = 300,
-        layers: Sequence[str] | None = None,
-        project_head: bool = True,
-    ):
-        """Create the plugin; nothing is remembered yet.
+    threshold: float | Sequence[float] = setting(
+        default=(0.95, 0.99),
+        kw_only=False,
+        accepts=lambda value: _shares(value) != () and all(0 < s <= 1 for s in _shares(value)),
+        expected="a share of the energy above 0 and at most 1, for example 0.97, or a sequence, "
+        "for example (0.95, 0.99) for the first layer and all others",
+        meaning="share of the energy of a layer's inputs that its basis has to hold. A sequence "
+        "gives one value per layer, in the order in which the layers are called; its last value "
+        "holds for all further layers. The default is what GPM's authors use for Permuted MNIST; "
+        "for Split CIFAR-100 they use 0.97 and ``threshold_growth=0.003``.",
+    )
+    threshold_growth: float = setting(
+        default=0.0, meaning="growth of the threshold with each experience, up to 1."
+    )
+    samples: int = setting(
+        default=300,
+        at_least=1,
+        meaning="size of the random subset of each experience on which inputs are collected; GPM's "
+        "authors use 300 for fully connected networks and about 125 for convolutional ones.",
+    )
 
-        :param threshold: share of the energy of a layer's inputs that its basis has to hold. A
-            sequence gives one value per layer, in the order in which the layers are called; its
-            last value holds for all further layers. The default is what the authors use for
-            Permuted MNIST; for Split CIFAR-100 they use 0.97 and ``threshold_growth=0.003``.
-        :param threshold_growth: added to the threshold with each experience, up to 1.
-        :param samples: size of the random subset of each experience; the authors use 300 for
-            fully connected networks and about 125 for convolutional ones.
-        :param layers: names of the layers to project, with the wildcards of ``fnmatch``;
-            None for every ``Linear`` and convolution.
-        :param project_head: whether the output layer, the one called last, is projected as well.
-            True for a head that all experiences share, False for one head per task.
-        """
-        super().__init__(layers, project_head)
-        thresholds = (threshold,) if isinstance(threshold, int | float) else tuple(threshold)
-        if not thresholds or not all(0 < value <= 1 for value in thresholds):
-            raise SettingError(
-                f"threshold={threshold!r}: a share of the energy is above 0 and at most 1; "
-                "write for example threshold=0.97, or (0.95, 0.99) for the first and all others."
-            )
-        if threshold_growth < 0:
-            raise SettingError(
-                f"threshold_growth={threshold_growth}: a basis cannot shrink again; "
-                "write 0 or a small positive number such as 0.003."
-            )
-        if samples < 1:
-            raise SettingError(f"samples={samples}: at least one sample is needed; try 300.")
-        self.thresholds = thresholds
-        self.threshold_growth = threshold_growth
-        self.samples = samples
+    def __post_init__(self) -> None:
+        """Nothing is remembered yet."""
+        super().__post_init__()
         self.bases: dict[str, Tensor] = {}
         """ Per layer: orthonormal columns, shape (groups, inputs, vectors). """
 
@@ -116,9 +103,9 @@ class GPMPlugin(ProjectionPlugin):
 
         self._record_inputs(strategy, self.samples, _SAMPLES_PER_FORWARD, observe)
         growth = self.threshold_growth * strategy.clock.train_exp_counter
-        bases = dict(self.bases)
+        bases, thresholds = dict(self.bases), _shares(self.threshold)
         for index, (name, vectors) in enumerate(collected.items()):
-            threshold = self.thresholds[min(index, len(self.thresholds) - 1)]
+            threshold = thresholds[min(index, len(thresholds) - 1)]
             if name not in bases:
                 weight = strategy.model.get_submodule(name).weight
                 bases[name] = weight.new_zeros(vectors.shape[0], vectors.shape[2], 0)

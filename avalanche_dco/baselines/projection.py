@@ -28,6 +28,7 @@ from avalanche_dco.core.layers import (
 )
 from avalanche_dco.errors import ModelError
 from avalanche_dco.plugins.support.checks import InputChecks
+from avalanche_dco.plugins.support.declared import DeclaredSettings, setting
 from avalanche_dco.plugins.support.kept import Shapes
 from avalanche_dco.plugins.support.model_state import model_kept, random_state_kept
 from avalanche_dco.plugins.support.state import PluginState
@@ -42,24 +43,33 @@ def fits_layer(tensor: Tensor, name: str, shapes: Shapes) -> bool:
     return tensor.shape[1] == inputs and (len(weight) > 2 or tensor.shape[0] == 1)
 
 
-class ProjectionPlugin(InputChecks, PluginState, SupervisedPlugin, ABC):
+class ProjectionPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlugin, ABC):
     """Confines the changes of ``Linear`` and convolution layers; for plugins to inherit from.
 
     What the optimizer has made of a layer is confined, not its gradient: momentum left from earlier
     experiences, weight decay and the scaling of adaptive optimizers would leak through a
     projection of the gradient alone.
-
-    :param layers: names of the layers, with the wildcards of ``fnmatch``; None for all of them.
-    :param project_head: whether the layer called last is confined as well.
     """
 
     _SINCE_START = False
     """Whether the change since the start of the experience is confined, or each step's."""
 
-    def __init__(self, layers: Sequence[str] | None, project_head: bool):
-        super().__init__()
-        self.layers = None if layers is None else tuple(layers)
-        self.project_head = project_head
+    layers: Sequence[str] | None = setting(
+        default=None,
+        none="every ``Linear`` and convolution",
+        accepts=lambda value: not isinstance(value, str) and all(isinstance(n, str) for n in value),
+        expected="a list of names, for example ['0', 'features.*']",
+        meaning="names of the layers to project, with the wildcards of ``fnmatch``.",
+    )
+    project_head: bool = setting(
+        default=True,
+        meaning="whether the output layer, the one called last, is projected as well.",
+        choices={True: "for a head that all experiences share", False: "for one head per task"},
+    )
+
+    def __post_init__(self) -> None:
+        """No experience has begun."""
+        super().__post_init__()
         self._anchors: dict[str, Tensor] = {}
 
     @property

@@ -6,6 +6,7 @@ See :mod:`avalanche_dco.core.kronecker` for what is estimated, and for the index
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from avalanche_dco.core.layers import (
     output_vectors,
     parameter_owners,
     recorded_calls,
+    rnn_backward_in_eval_mode,
 )
 
 _BATCHES_BEFORE_MEASURING = 8
@@ -40,6 +42,7 @@ class CurvatureEstimator:
     """
 
     def __init__(self, model: nn.Module, parameters: Mapping[str, nn.Parameter]):
+        self._model = model
         self._parameters = dict(parameters)
         self._layers = _matrix_layers(model, self._parameters)
         self._squares: Gradients = {}
@@ -51,14 +54,18 @@ class CurvatureEstimator:
         :param forward: runs the model on the batch and returns its outputs.
         :param samples: the number of samples in the batch.
         """
-        with recorded_calls(layer.module for layer in self._layers) as calls:
-            outputs = forward()
-        found = torch.autograd.grad(
-            outputs,
-            [*(call.outputs for call in calls), *self._parameters.values()],
-            grad_outputs=torch.randn_like(outputs),  # e
-            allow_unused=True,
-        )
+        with rnn_backward_in_eval_mode(self._model):
+            with (
+                _without_compilation(),
+                recorded_calls(layer.module for layer in self._layers) as calls,
+            ):
+                outputs = forward()
+            found = torch.autograd.grad(
+                outputs,
+                [*(call.outputs for call in calls), *self._parameters.values()],
+                grad_outputs=torch.randn_like(outputs),  # e
+                allow_unused=True,
+            )
         deltas = list(zip(calls, found, strict=False))
         gradients = {
             name: at_least_single(gradient.to_dense() if gradient.is_sparse else gradient)
@@ -151,6 +158,16 @@ class _Layer:
         scale = torch.where(self._expected > 0, self._measured / self._expected, 1.0)
         A, S = self._A / self._vectors, self._S * (scale / samples)
         return KroneckerFactors(A, S, self.bias is not None)
+
+
+def _without_compilation() -> AbstractContextManager[None]:
+    """Compiled models run as written: hooks would make torch compile them anew every time.
+
+    After a few times torch gives up and never runs the compiled model again.
+    """
+    if hasattr(torch.compiler, "set_stance"):  # torch 2.6
+        return torch.compiler.set_stance("force_eager")
+    return nullcontext()
 
 
 def _matrix_layers(model: nn.Module, wanted: Mapping[str, nn.Parameter]) -> list[_Layer]:

@@ -11,7 +11,7 @@ column.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, TypeAlias, TypeGuard, get_args
 
 import torch
@@ -24,6 +24,13 @@ MatrixLayer: TypeAlias = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 def is_plain(module: nn.Module) -> TypeGuard[MatrixLayer]:
     """Whether a module is one of these layers; a subclass may do more than multiply."""
     return type(module) in get_args(MatrixLayer)
+
+
+def rnn_backward_in_eval_mode(model: nn.Module) -> AbstractContextManager[None]:
+    """CuDNN has no backward pass of RNNs in eval mode; torch's own kernels have one."""
+    if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+        return torch.backends.cudnn.flags(enabled=False)
+    return nullcontext()
 
 
 class Call(NamedTuple):
