@@ -19,6 +19,7 @@ COMMANDS = {
     "keep": "benchmarks.commands.keep",
     "report": "benchmarks.commands.report",
     "tables": "benchmarks.commands.tables",
+    "upstream": "benchmarks.commands.upstream",
     "capacity": "benchmarks.studies.capacity",
     "core-speed": "benchmarks.studies.core_speed",
     "compression-speed": "benchmarks.studies.compression_speed",
@@ -30,6 +31,8 @@ COMMANDS = {
     "fisher-example": "benchmarks.studies.fisher_example",
     "faults": "benchmarks.studies.faults.study",
     "long-stream": "benchmarks.studies.long_stream",
+    "resnet": "benchmarks.studies.resnet",
+    "task-sums": "benchmarks.studies.task_sums.study",
 }
 
 
