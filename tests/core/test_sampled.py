@@ -128,4 +128,4 @@ def test_like_trained_ones_they_have_a_largest_eigenvalue_of_one(shape, seed):
     trained = result.like_trained()
     W, scaled = explicit_matrix(result.directions), explicit_matrix(trained.directions)
     torch.testing.assert_close(scaled / scaled.norm(), W / W.norm(), **EXACT)
-    assert torch.linalg.matrix_norm(scaled, ord=2).item() == pytest.approx(1, rel=0.05)
+    assert 0.99 < torch.linalg.matrix_norm(scaled, ord=2).item() < 1.2  # by power iteration

@@ -86,7 +86,7 @@ class DirectionSettings(DeclaredSettings):
         meaning="pull towards x* after every autoencoder update of step 3.",
     )
     push_epochs: int = setting(
-        default=10,
+        default=0,
         symbol="N",
         published=paper(10),
         meaning="number of epochs that the optimizer travels on in step 2, from a fresh state and "
