@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from inspect import Parameter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from avalanche_dco.errors import SettingError
 from avalanche_dco.plugins.support.declared import DeclaredSettings
@@ -25,9 +25,16 @@ _LONGEST_VALUE = 24
 def default_settings(method: str) -> dict[str, Any]:
     """What a method's settings are where nothing is said; nothing for methods not known here.
 
+    Those of DCO and DCO-COMP are the paper's, with which most of the kept results were made; those
+    that are not in the paper, and so not in older results, are the defaults of the plugins.
+
     :param method: its name.
     """
-    arguments = METHODS[method].arguments if method in METHODS else {}
+    if method not in METHODS:
+        return {}
+    plugin = METHODS[method].plugin
+    published = plugin.published() if _declares(plugin) else {}
+    arguments = METHODS[method].arguments | published
     return {name: value for name, value in arguments.items() if value is not Parameter.empty}
 
 
@@ -54,9 +61,13 @@ def sources(results: Path, names: list[str]) -> list[dict[str, str]]:
 
 def _declared(method: str) -> Mapping[str, Setting]:
     plugin = get_method(method).plugin
-    if not (isinstance(plugin, type) and issubclass(plugin, DeclaredSettings)):
+    if not _declares(plugin):
         raise SettingError(f"{method} does not declare its settings; dco, dco-comp and others do.")
     return plugin.SETTINGS
+
+
+def _declares(plugin: Any) -> TypeGuard[type[DeclaredSettings]]:
+    return isinstance(plugin, type) and issubclass(plugin, DeclaredSettings)
 
 
 def _sourced(one: Setting | None) -> Any:

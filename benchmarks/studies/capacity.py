@@ -24,6 +24,7 @@ from avalanche.benchmarks import CLScenario
 from avalanche.training.plugins import EvaluationPlugin
 from torch import nn
 
+from avalanche_dco import DCOPlugin
 from avalanche_dco.errors import SettingError
 from avalanche_dco.logging import PandasLogger
 from avalanche_dco.metrics import capacity_metrics, error_metrics
@@ -49,7 +50,8 @@ _KEPT_METRICS = (
 )
 
 
-_DIGITS = {"dco": {"k": 200, "gradients_per_update": 16, "autoencoder_updates": 100}, "naive": {}}
+_FEWER = {"gradients_per_update": 16, "autoencoder_updates": 100}
+_DIGITS = {"dco": {**DCOPlugin.published(), **_FEWER, "k": 200}, "naive": {}}
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ SETUPS = {
         lambda seed, root: TASKS["permuted-mnist"].build(seed, Data(root)),
         mlp_256,
         {
-            "dco": {"k": 1000, "gradients_per_update": 16, "autoencoder_updates": 100},
+            "dco": {**DCOPlugin.published(), **_FEWER},
             "naive": {},
         },
     ),

@@ -111,7 +111,9 @@ class TestValues:
 
     def test_it_is_near_1_when_the_same_task_comes_again_and_not_for_another(self):
         benchmark = permuted_digits(2)
-        plugin = DCOPlugin(k=300, gradients_per_update=16, autoencoder_updates=100, push_epochs=2)
+        plugin = DCOPlugin.paper(
+            k=300, gradients_per_update=16, autoencoder_updates=100, push_epochs=2
+        )
         metrics = capacity_metrics()
         torch.manual_seed(0)
         model = MLP(64, hidden_size=32)

@@ -241,6 +241,7 @@ def test_capacity_is_that_of_the_parts():
 
 def test_forgets_less_than_naive():
     settings = {"gradients_per_update": 8, "autoencoder_updates": 40, "push_epochs": 2, "k": 32}
+    settings |= {"directions": "trained", "penalty_every": 1}
     errors = errors_on_two_permutations([DCOPlugin(**settings, couple_layers=False)])
     assert errors[0] < 0.8 * errors_on_two_permutations([])[0]
 

@@ -54,6 +54,7 @@ def test_differs_from_naive_and_is_the_same_for_the_same_seed():
 
 def test_forgets_less_than_naive_on_permuted_digits():
     settings = {"gradients_per_update": 8, "autoencoder_updates": 60, "push_epochs": 2}
+    settings |= {"directions": "trained", "penalty_every": 1, "couple_layers": True}
     errors = errors_on_two_permutations([DCOCompPlugin(k=128, **settings)])
     assert errors[0] < 0.8 * errors_on_two_permutations([])[0]
     assert errors[1] < 0.15

@@ -75,6 +75,9 @@ class TestEffect:
         plugin = DCOPlugin(
             k=64,
             gradients_per_update=8,
+            directions="trained",
+            penalty_every=1,
+            couple_layers=True,
             autoencoder_updates=60,
             push_epochs=2,
             gradient_source=source,
@@ -127,6 +130,8 @@ class TestEffect:
             "tau": 3,
             "rho": 11.0,
             "autoencoder_lr": 0.012,
+            "directions": "trained",
+            "penalty_every": 3,
             "autoencoder_updates": 13,
             "autoencoder_tolerance": 0.14,
             "trajectory_lr": 0.15,
