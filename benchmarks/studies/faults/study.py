@@ -6,7 +6,7 @@ restored, and something is *wrong* if what is restored differs from the uninterr
 single bit, if damage goes unnoticed, or if a process ends with anything but an error that says
 what to do.
 
-Writes benchmarks/results/reliability/faults.csv; the table in docs/reliability.md is made from it.
+Writes the study `faults`; the table in docs/reliability.md is made from it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
 import torch
 
-from avalanche_dco.persistence.files import replacing
+from benchmarks.runs.kept import add_out_argument, write_measurements
+from benchmarks.runs.provenance import provenance
 from benchmarks.studies.faults.damage import DAMAGES
 from benchmarks.studies.faults.disks import DISK_FAULTS
 from benchmarks.studies.faults.interrupted_run import METHODS, Reference
@@ -29,30 +31,27 @@ from benchmarks.studies.faults.kills import KILLS
 from benchmarks.studies.faults.records import RECORD_FAULTS
 from benchmarks.studies.faults.tally import Tally
 
-RESULTS = Path(__file__).resolve().parent.parent.parent / "results" / "reliability"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("--times", type=int, default=6, help="of each fault, for each method")
     parser.add_argument("--seed", type=int, default=0, help="of the moments and places")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the CSV file")
+    add_out_argument(parser, "faults")
 
 
 def run(args: argparse.Namespace) -> int:
     """Inject, count, write; the exit status tells whether all went well."""
     start = time.perf_counter()
     tallies = inject(args.times, args.seed, list(METHODS))
-    lines = ["fault,tried,lost,wrong", *(tally.line() for tally in tallies)]
-    with replacing(args.output / "faults.csv") as file:
-        file.write(("\n".join(lines) + "\n").encode())
+    counted = pd.DataFrame([tally.counts() for tally in tallies])
+    write_measurements(args.out, counted, provenance(1))
     for tally in tallies:
         for what in tally.notes:
             print(f"{tally.fault}: {what}", file=sys.stderr)
     tried = sum(tally.tried for tally in tallies)
     failed = sum(tally.lost + tally.wrong for tally in tallies)
     print(f"{tried} faults, {failed} with something lost or wrong, ", end="")
-    print(f"{time.perf_counter() - start:.0f} s: {args.output / 'faults.csv'}")
+    print(f"{time.perf_counter() - start:.0f} s: {args.out}")
     return 1 if failed else 0
 
 

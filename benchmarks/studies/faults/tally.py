@@ -25,9 +25,9 @@ class Tally:
     wrong: int = 0
     notes: list[str] = field(default_factory=list)
 
-    def line(self) -> str:
-        """One line of the CSV file."""
-        return f"{self.fault},{self.tried},{self.lost},{self.wrong}"
+    def counts(self) -> dict[str, str | int]:
+        """One line of the study."""
+        return {n: getattr(self, n) for n in ("fault", "tried", "lost", "wrong")}
 
     def expect(self, right: bool, note: str) -> None:
         """Count something wrong.

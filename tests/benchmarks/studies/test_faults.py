@@ -7,11 +7,11 @@ import signal
 import time
 from random import Random
 
-import pandas as pd
 import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.commands import tables
+from benchmarks.runs.kept import read_measurements, study_path
 from benchmarks.studies.faults import study as faults
 from benchmarks.studies.faults.child import CRASHED, REFUSED, Child
 from benchmarks.studies.faults.damage import DAMAGES
@@ -101,11 +101,11 @@ def test_the_command_writes_the_table(tmp_path, monkeypatch, capsys):
         return [Tally("one", 3), Tally("two", 4, 0, 1, ["it went wrong"])]
 
     monkeypatch.setattr(faults, "inject", few)
-    assert main(["faults", "--output", str(tmp_path / "reliability")]) == 1
+    assert main(["faults", "--out", str(study_path("faults", tmp_path))]) == 1
     captured = capsys.readouterr()
     assert "two: it went wrong" in captured.err
     assert captured.out.startswith("7 faults, 1 with something lost or wrong")
-    frame = pd.read_csv(tmp_path / "reliability" / "faults.csv")
+    frame, _ = read_measurements(study_path("faults", tmp_path))
     assert frame.columns.tolist() == ["fault", "tried", "lost", "wrong"]
     table = tables.make_table(["faults"], tmp_path)
     assert "| two | 4 | 0 | 1 |" in table
