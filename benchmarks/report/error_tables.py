@@ -150,10 +150,10 @@ def penalty_steps(results: Path, names: list[str]) -> Shown:
 
 def _entries(results: Path, studies: Sequence[str]) -> list[Entry]:
     found = read_runs(*(study_path(name, results) for name in studies))
-    copies = [why for _, why in found.problems]
-    if copies:
-        raise DCOError("; ".join(copies))
-    return [entry for comparison in compare(found) for entry in comparison.entries]
+    entries = [entry for comparison in compare(found) for entry in comparison.entries]
+    if found.problems:  # damaged studies, and runs that are in two of them
+        raise DCOError("; ".join(f"{place}: {why}" for place, why in found.problems))
+    return entries
 
 
 def _labels(entries: Sequence[Entry]) -> list[str]:
