@@ -160,7 +160,7 @@ class Curvature:
             name: float((1 / (1 + strength * part)).mean()) for name, part in self.diagonal.items()
         }
 
-    def following(self, parameters: Mapping[str, Tensor]) -> Curvature:
+    def adapted_to(self, parameters: Mapping[str, Tensor]) -> Curvature:
         """The same for parameters that may have grown or moved to another device.
 
         :param parameters: the model's parameters as they are now.

@@ -7,6 +7,8 @@ A table stands between two comments, of which the first says what it shows:
                                                       benchmark, by the values of these settings
   <!-- table: beside-paper BENCHMARK STUDY ... -->    all methods on one benchmark, the best first,
                                                       beside the figures of the paper's Table 1
+  <!-- table: setting-sources METHOD OTHER -->        where the settings of a method come from, less
+                                                      those that OTHER (if given) has too
   <!-- table: speed PART -->                         steps, others, tasks, growth or training
   <!-- table: faults -->                             the study of that name
   <!-- table: long-stream -->                        the study of that name
@@ -26,6 +28,7 @@ from avalanche_dco.errors import SettingError
 from benchmarks.report import error_tables, study_tables
 from benchmarks.report.error_tables import Rows, Shown
 from benchmarks.report.rendering import markdown_table
+from benchmarks.report.settings import sources
 from benchmarks.runs.kept import RESULTS
 
 _REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -81,6 +84,7 @@ _KINDS: dict[str, Callable[[Path, list[str]], Shown | Rows]] = {
     "settings": error_tables.settings,
     "beside-paper": error_tables.beside_paper,
     "penalty-steps": error_tables.penalty_steps,
+    "setting-sources": sources,
     "speed": study_tables.speed,
     "faults": study_tables.faults,
     "long-stream": study_tables.long_stream,

@@ -154,27 +154,27 @@ class TestFollowing:
     def test_grown_parameters(self):
         curvature = Curvature(
             {"head.weight": factors(2, 4, bias=True)}, {"norm": torch.ones(2)}
-        ).following(self.parameters())
+        ).adapted_to(self.parameters())
         assert curvature.layers["head.weight"].S.shape == (1, 4, 4)
         assert curvature.diagonal["norm"].tolist() == [1, 1, 0]
 
     def test_a_parameter_that_is_gone(self):
         with pytest.raises(ModelError, match="no longer has 'gone'"):
-            Curvature({}, {"gone": torch.ones(2)}).following(self.parameters())
+            Curvature({}, {"gone": torch.ones(2)}).adapted_to(self.parameters())
 
     def test_a_layer_that_has_shrunk(self):
         with pytest.raises(ModelError, match=r"'head.weight' had shape \(5, 3\)"):
-            Curvature({"head.weight": factors(5, 3)}).following(self.parameters())
+            Curvature({"head.weight": factors(5, 3)}).adapted_to(self.parameters())
 
     def test_a_bias_that_is_gone(self):
         parameters = self.parameters()
         del parameters["head.bias"]
         with pytest.raises(ModelError, match=r"no longer has 'head\.bias'"):
-            Curvature({"head.weight": factors(4, 4, bias=True)}).following(parameters)
+            Curvature({"head.weight": factors(4, 4, bias=True)}).adapted_to(parameters)
 
     def test_a_parameter_that_has_shrunk(self):
         with pytest.raises(ModelError, match="'norm' had shape"):
-            Curvature({}, {"norm": torch.ones(5)}).following(self.parameters())
+            Curvature({}, {"norm": torch.ones(5)}).adapted_to(self.parameters())
 
 
 class TestDampedUpdate:

@@ -1,7 +1,7 @@
 """Folders of runs are read as they are; what cannot be read is named."""
 
-from pathlib import json
-import Path
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
