@@ -24,12 +24,13 @@ import torch
 
 from benchmarks.runs.kept import add_out_argument, write_measurements
 from benchmarks.runs.provenance import provenance
-from benchmarks.studies.faults.damage import DAMAGES
-from benchmarks.studies.faults.disks import DISK_FAULTS
-from benchmarks.studies.faults.interrupted_run import METHODS, Reference
-from benchmarks.studies.faults.kills import KILLS
-from benchmarks.studies.faults.records import RECORD_FAULTS
-from benchmarks.studies.faults.tally import Tally
+from benchmarks.studies.faults.in_files import FILE_FAULTS
+from benchmarks.studies.faults.processes import PROCESS_FAULTS
+from benchmarks.studies.faults.run import METHODS, Reference
+from benchmarks.studies.faults.trial import Tally, Trial
+
+MORE = 4
+"""Faults in files take no process, so there can be more of them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,9 +69,11 @@ def inject(times: int, seed: int, methods: Sequence[str]) -> list[Tally]:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             reference = Reference(method).make(folder / "whole")
-            for fault, injection in {**KILLS, **DISK_FAULTS, **DAMAGES, **RECORD_FAULTS}.items():
+            for fault, inject_once in (PROCESS_FAULTS | FILE_FAULTS).items():
                 tally = tallies.setdefault(fault, Tally(fault))
                 chance = random.Random(f"{seed} {method} {fault}")
-                injection(tally, reference, folder, times, chance)
+                for number in range(times if fault in PROCESS_FAULTS else MORE * times):
+                    tally.tried += 1
+                    inject_once(Trial(tally, reference, folder, chance, number))
                 print(f"{method}, {fault}: {tally.tried} times", flush=True)
     return [tally for tally in tallies.values() if tally.tried]

@@ -26,7 +26,7 @@ from avalanche_dco.logging import PandasLogger, read_log
 from avalanche_dco.metrics import error_metrics
 from avalanche_dco.persistence.files import checksum
 from benchmarks.streams.tensors import tensor_benchmark, tensor_dataset
-from benchmarks.studies.faults.child import Report
+from benchmarks.studies.faults.process import Report
 
 EXPERIENCES = 6
 _SAMPLES, _INPUTS, _CLASSES = 48, 8, 3
