@@ -20,11 +20,14 @@ COMMANDS = {
     "report": "benchmarks.commands.report",
     "tables": "benchmarks.commands.tables",
     "speed": "benchmarks.studies.speed.study",
+    "upstream": "benchmarks.commands.upstream",
     "capacity": "benchmarks.studies.capacity",
     "landscape": "benchmarks.studies.landscape.study",
     "fisher-example": "benchmarks.studies.fisher_example",
     "faults": "benchmarks.studies.faults.study",
     "long-stream": "benchmarks.studies.long_stream",
+    "resnet": "benchmarks.studies.resnet",
+    "task-sums": "benchmarks.studies.task_sums.study",
 }
 
 

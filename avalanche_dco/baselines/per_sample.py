@@ -7,7 +7,6 @@ GRU, models that return several tensors, ...) gets one backward pass per sample.
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from textwrap import shorten
 
 import torch
@@ -25,9 +24,9 @@ from avalanche_dco.baselines.closed_form import (
     single_use_layers,
     transformed_sums,
 )
-from avalanche_dco.core.layers import Call, recorded_calls
+from avalanche_dco.core.layers import Call, recorded_calls, rnn_backward_in_eval_mode
 from avalanche_dco.errors import GradientError, ModelError
-from avalanche_dco.plugins.support.model_state import attributes_kept
+from avalanche_dco.plugins.support.model_state import model_kept
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Loss of a batch of outputs and targets; called with batches of one sample."""
@@ -58,7 +57,7 @@ def mean_transformed_gradients(
     sums = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
     verdicts: Verdicts = {}
     samples = 0
-    with attributes_kept(model), _backward_of_rnns(model):
+    with model_kept(model, weights=False), rnn_backward_in_eval_mode(model):
         for batch in batches:
             samples += len(batch[0])
             for name, value in _batch_sums(model, batch, loss, transform, verdicts):
@@ -267,10 +266,3 @@ def _warn_of_loop(what: str, error: Exception) -> None:
         "backward pass per sample: they are exact, but slow.",
         stacklevel=3,
     )
-
-
-def _backward_of_rnns(model: nn.Module) -> AbstractContextManager[None]:
-    """CuDNN has no backward pass of RNNs in eval mode; torch's own kernels have one."""
-    if any(isinstance(module, nn.RNNBase) for module in model.modules()):
-        return torch.backends.cudnn.flags(enabled=False)
-    return nullcontext()

@@ -11,7 +11,7 @@ column.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, TypeAlias, TypeGuard, get_args
 
 import torch
@@ -24,6 +24,13 @@ MatrixLayer: TypeAlias = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 def is_plain(module: nn.Module) -> TypeGuard[MatrixLayer]:
     """Whether a module is one of these layers; a subclass may do more than multiply."""
     return type(module) in get_args(MatrixLayer)
+
+
+def rnn_backward_in_eval_mode(model: nn.Module) -> AbstractContextManager[None]:
+    """CuDNN has no backward pass of RNNs in eval mode; torch's own kernels have one."""
+    if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+        return torch.backends.cudnn.flags(enabled=False)
+    return nullcontext()
 
 
 class Call(NamedTuple):
@@ -172,6 +179,23 @@ def write_matrix(matrix: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     tensors = [weight] if bias is None else [weight, bias]
     for tensor, part in zip(tensors, split_matrix(matrix, [t.shape for t in tensors]), strict=True):
         tensor.copy_(part)
+
+
+def is_product(delta: Tensor, a: Tensor, gradient: Tensor, direction: Tensor, rtol: float) -> bool:
+    """Whether ``delta^T a`` is a layer's gradient, seen through one random direction.
+
+    Two different gradients agree there by chance with probability zero, and nothing as large as a
+    gradient is formed. They differ where a weight is used outside of the layer's calls as well.
+
+    :param delta: output gradients, shape (g, n, o).
+    :param a: inputs, shape (g, n, d).
+    :param gradient: shape (g, o, d).
+    :param direction: shape (d, 1).
+    :param rtol: relative tolerance; the absolute one is a tenth of it, of the largest value.
+    """
+    expected = gradient @ direction
+    tolerance = 0.1 * rtol * float(expected.abs().max())
+    return torch.allclose(delta.mT @ (a @ direction), expected, rtol=rtol, atol=tolerance)
 
 
 def at_least_single(tensor: Tensor) -> Tensor:

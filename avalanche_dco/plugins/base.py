@@ -15,6 +15,7 @@ from torch.nn.parameter import is_lazy
 
 from avalanche_dco.core.directions import Directions
 from avalanche_dco.core.factors import Weights
+from avalanche_dco.core.span import DirectionSpan
 from avalanche_dco.errors import ModelError
 from avalanche_dco.plugins.support.checks import InputChecks, naming_experience
 from avalanche_dco.plugins.support.compatibility import (
@@ -56,6 +57,12 @@ class DirectionConstrainedPlugin(
     def _pushes(self) -> bool:
         """Whether step 2 moves the weights; a push of length 0 needs no trajectory."""
         return self.push_epochs > 0 and self.theta > 0
+
+    def prohibited(self) -> DirectionSpan | None:
+        """The span of all directions so far, for the capacity meter; None if there are none."""
+        if self.penalty is None:
+            return None
+        return DirectionSpan(self.penalty.directions, couple_layers=self.penalty.couple_layers)
 
     # ---------------------------------------------------------------- step 1: train the model
 

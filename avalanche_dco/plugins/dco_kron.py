@@ -10,7 +10,7 @@ import torch
 from avalanche.core import SupervisedPlugin
 
 from avalanche_dco.core.curvature import CurvatureEstimator
-from avalanche_dco.core.damping import DampedUpdate
+from avalanche_dco.core.damping import DampedShare, DampedUpdate
 from avalanche_dco.core.kronecker import Curvature
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
 from avalanche_dco.plugins.support.checks import InputChecks, naming_experience
@@ -53,7 +53,9 @@ class DCOKronPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlugin
 
     ``Linear`` and convolution layers have Kronecker factors; every other trainable parameter has
     the diagonal of the same matrix. Through the strategy's evaluator it reports
-    ``DCO_FreeDirections/LAYER``, the share of each layer's directions that is still free.
+    ``DCO_FreeDirections/LAYER``, the share of each layer's directions that is still free;
+    :func:`.plot_free_directions` draws it, and :func:`.capacity_metrics` adds how much of a new
+    task's gradients is damped.
     """
 
     _KEEPS = (Kept("curvature", Stated(Curvature)),)
@@ -100,6 +102,11 @@ class DCOKronPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlugin
         1 before the first experience has been learned; near 0 the layer cannot move any more.
         """
         return self.curvature.free_shares(self.dco_lambda)
+
+    def prohibited(self) -> DampedShare | None:
+        """What the capacity meter asks about gradients; None before the first experience."""
+        known = self.curvature.layers or self.curvature.diagonal
+        return DampedShare(self.curvature, self.dco_lambda) if known else None
 
     def before_training(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Refuse what contradicts this plugin."""
