@@ -101,6 +101,9 @@ def plot(frame: pd.DataFrame) -> Figure:
         times = rows["seconds"] / rows["seconds"].iloc[0]
         left.plot(rows["at"], times, label=method, **look_of(index))
     left.set(xscale="log", yscale="log", xlabel="Past tasks")
+    at = sorted(frame.loc[frame["part"] == "tasks", "at"].unique())
+    left.set_xticks(at, [f"{n:.0f}" for n in at])
+    left.minorticks_off()
     left.set_ylabel("Time of the penalty's step,\nover that after the fewest tasks")
     rows = frame[frame["part"] == "training"]
     labels = rows["case"].str.split(": ", expand=True)

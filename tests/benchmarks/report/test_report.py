@@ -136,7 +136,7 @@ def test_numbers_of_the_table(page):
     assert row(page, "naive", 1) == [
         "naive", "2", "13.40 ± 1.98", "9.68", "10.05 ± 1.48", "3.35 ± 0.49",
     ]  # fmt: skip
-    assert row(page, "dco", 2) == ["dco", "–", "–", "4.68", "–", "–"]  # permuted-mnist
+    assert ["dco", "–", "–", "4.68", "–", "–"] in page.rows  # permuted-mnist
     assert row(page, "a-gem")[:4] == ["a-gem", "1", "1.37", "–"]
     assert row(page, "joint") == ["joint", "1", "1.65", "–", "1.65", "0.00"]
     difference = row(page, "naive", 2)
