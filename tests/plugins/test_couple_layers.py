@@ -262,7 +262,8 @@ def test_memory_is_as_expected(plugin):
     assert bytes_kept(max_bytes=expected) == kept
     with pytest.raises(UserWarning, match="may keep"):
         bytes_kept(max_bytes=kept - 1)
-    coupled = train(small_mlp(), blobs(2), [plugin(**QUICK)]).plugins[0].memory_bytes
+    coupled = train(small_mlp(), blobs(2), [plugin(**QUICK, couple_layers=True)])
+    coupled = coupled.plugins[0].memory_bytes
     per_target = 4 * (16 if plugin is DCOPlugin else 8 + 2 * (4 + 2))
     assert kept - coupled == 3 * per_target  # four parameters instead of one sum
 

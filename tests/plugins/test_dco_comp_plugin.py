@@ -61,7 +61,7 @@ def test_forgets_less_than_naive_on_permuted_digits():
 
 
 def test_memory_and_penalty_do_not_grow_with_the_experiences():
-    plugin = DCOCompPlugin(**(COMP | {"k": 24}))
+    plugin = DCOCompPlugin(**(COMP | {"k": 24, "couple_layers": True}))
     assert plugin.memory_bytes == 0
     strategy = naive(small_mlp(), [plugin], train_epochs=1)
     per_column = (8 + 6) + (8 + 1) + (3 + 8) + (3 + 1)

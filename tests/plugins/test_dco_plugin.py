@@ -374,7 +374,7 @@ class TestStepsTwoAndThree:
 
 class TestMemory:
     def test_grows_by_k_directions_per_experience(self):
-        plugin = DCOPlugin(**QUICK)
+        plugin = DCOPlugin(**QUICK, couple_layers=True)
         assert plugin.memory_bytes == 0
         strategy = naive(small_mlp(), [plugin])
         # k (rows + cols) for two matrices and two biases, a target and a weight per direction

@@ -52,7 +52,7 @@ class TestUnusedParameters:
 
     @pytest.mark.parametrize("step", STEPS)
     def test_the_papers_reading_moves_them(self, step):
-        dco = DCOPlugin(**QUICK, penalty_step=step, move_unused=True)
+        dco = DCOPlugin(**QUICK, penalty_step=step, move_unused=True, couple_layers=True)
         before, after = heads_of_three_tasks(dco)
         assert not any(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
