@@ -13,6 +13,8 @@ A table stands between two comments, of which the first says what it shows:
   <!-- table: compression-speed -->                   benchmarks/results/compression_speed
   <!-- table: data-path -->                           benchmarks/results/data_path
   <!-- table: precision -->                           benchmarks/results/precision
+  <!-- table: task-sums NETWORK -->                   sums of curvatures in the study task-sums
+  <!-- table: resnet -->                              the study resnet
   <!-- table: faults -->                              benchmarks/results/reliability
   <!-- table: long-stream -->                         benchmarks/results/reliability
   <!-- end of table -->
@@ -30,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from avalanche_dco.errors import DCOError, SettingError
-from benchmarks.report import error_tables, reliability_tables
+from benchmarks.report import error_tables, kron_tables, reliability_tables
 from benchmarks.report.rendering import markdown_table
 from benchmarks.report.settings import sources
 from benchmarks.runs.kept import RESULTS
@@ -179,6 +181,8 @@ _KINDS: dict[str, Callable[[Path, list[str]], Rows]] = {
     "compression-speed": _compression_speed,
     "data-path": _data_path,
     "precision": _precision,
+    "task-sums": kron_tables.task_sums,
+    "resnet": kron_tables.resnet,
     "faults": lambda results, names: reliability_tables.faults(results),
     "long-stream": lambda results, names: reliability_tables.long_stream(results),
 }
