@@ -11,6 +11,8 @@ from benchmarks.runs.kept import read_study, study_path
 from benchmarks.studies.task_sums.study import SHOWN
 from benchmarks.studies.task_sums.sums import TITLES
 
+_GROWTHS = {1.0: "", 0.5: " / √n", 0.0: " / n"}
+_SETTING = ("sum", "strength", "growth", "floor", "seed")
 Rows = list[dict[str, str]]
 
 
@@ -22,7 +24,7 @@ def task_sums(results: Path, names: list[str]) -> Rows:
     """
     (network,) = names
     frames = [
-        run.metrics.assign(**{k: run.config[k] for k in ("sum", "strength", "floor", "seed")})
+        run.metrics.assign(**{k: run.config[k] for k in _SETTING})
         for run in read_study(study_path("task-sums", results)).runs.values()
         if run.config["network"] == network
     ]
@@ -32,12 +34,13 @@ def task_sums(results: Path, names: list[str]) -> Rows:
     rows = []
     order = {name: place for place, name in enumerate(TITLES)}
     frame = frame.assign(place=frame["sum"].map(order))
-    for (_, name, strength, floor), runs in frame.groupby(["place", "sum", "strength", "floor"]):
+    keys = ["place", "sum", "growth", "strength", "floor"]
+    for (_, name, growth, strength, floor), runs in frame.groupby(keys):
         errors = {n: 100 * runs[runs["trained"] == n]["value"] for n in counted}
         rows.append(
             {
                 "sum": TITLES[name] + (f", floor {floor:g}" if floor else ""),
-                "λ": f"{strength:g}",
+                "λ": f"{strength:g}" + _GROWTHS[growth],
                 **{f"{n} tasks": str(statistic(errors[n])) for n in counted},
             }
         )

@@ -174,13 +174,18 @@ def test_the_study_measures_keeps_and_does_not_repeat(tmp_path, monkeypatch, cap
     assert capsys.readouterr().out == shown
 
 
+@pytest.mark.parametrize(("growth", "expected"), [(1.0, 8.0), (0.5, 4.0), (0.0, 2.0)])
+def test_the_strength_by_the_number_of_tasks(growth, expected):
+    assert study.Setting("mlp-256", "mean", 8.0, growth, 0.0, 1).strength_after(4) == expected
+
+
 def test_the_table_has_the_means_over_seeds(tmp_path):
     torch.manual_seed(0)
     images = torch.randn(300, 20)
     labels = images[:, :3].argmax(1)
     network = study.Network(8, 1, 5, epochs=1, lr=0.05)
     runs = [
-        study.measure(study.Setting("mlp-256", name, 10, floor, seed), network, images, labels)
+        study.measure(study.Setting("mlp-256", name, 10, 0.5, floor, seed), network, images, labels)
         for name, floor, seed in (("kl", 0.0, 1), ("mean", 0.3, 1), ("mean", 0.3, 2))
     ]
     kept = Study()
@@ -191,5 +196,5 @@ def test_the_table_has_the_means_over_seeds(tmp_path):
     values = [
         100 * run.metrics[run.metrics["metric"] == "AverageError"]["value"].iloc[0] for run in runs
     ]
-    assert lines[2] == f"| sum of A, mean of S, floor 0.3 | 10 | {statistic(values[1:])} |"
-    assert lines[3] == f"| KL-optimal, damped by 0.1 | 10 | {values[0]:.2f} |"
+    assert lines[2] == f"| sum of A, mean of S, floor 0.3 | 10 / √n | {statistic(values[1:])} |"
+    assert lines[3] == f"| KL-optimal, damped by 0.1 | 10 / √n | {values[0]:.2f} |"
