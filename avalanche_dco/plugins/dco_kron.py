@@ -74,6 +74,13 @@ class DCOKronPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlugin
         meaning="strength of the penalty; 0 switches it off. Its unit is the squared change of the "
         "outputs, so that one value serves for most networks.",
     )
+    growth: float = setting(
+        default=0.0,
+        at_most=1,
+        meaning="exponent p with which the penalty grows with the number n of past experiences: "
+        "their curvatures count n^p times their mean. 1 is the paper's sum over tasks; with less, "
+        "one strength serves short and long streams.",
+    )
     samples: int = setting(
         default=1000,
         at_least=1,
@@ -116,12 +123,15 @@ class DCOKronPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlugin
 
         1 before the first experience has been learned; near 0 the layer cannot move any more.
         """
-        return self.curvature.free_shares(self.dco_lambda)
+        return self.curvature.free_shares(self._strength(self.curvature))
 
     def prohibited(self) -> DampedShare | None:
         """What the capacity meter asks about gradients; None before the first experience."""
         known = self.curvature.layers or self.curvature.diagonal
-        return DampedShare(self.curvature, self.dco_lambda) if known else None
+        return DampedShare(self.curvature, self._strength(self.curvature)) if known else None
+
+    def _strength(self, curvature: Curvature) -> float:
+        return curvature.strength(self.dco_lambda, self.growth)
 
     def before_training(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Refuse what contradicts this plugin."""
@@ -136,7 +146,11 @@ class DCOKronPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlugin
         parameters = dict(strategy.model.named_parameters())
         self.curvature = self.curvature.adapted_to(parameters)
         self._step = DampedUpdate(
-            self.curvature, parameters, self.dco_lambda, self.negligible, self.damp_every
+            self.curvature,
+            parameters,
+            self._strength(self.curvature),
+            self.negligible,
+            self.damp_every,
         )
 
     def before_update(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
@@ -179,7 +193,7 @@ class DCOKronPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlugin
             assign(parameters, before)
             raise
         curvature = self.curvature + learned
-        for name, share in curvature.free_shares(self.dco_lambda).items():
+        for name, share in curvature.free_shares(self._strength(curvature)).items():
             publish(strategy, f"DCO_FreeDirections/{name}", share, strategy.clock.train_iterations)
         self._finished(strategy, curvature=curvature)
 

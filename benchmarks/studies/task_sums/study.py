@@ -59,6 +59,7 @@ class Network:
 
 NETWORKS = {
     "mlp-100-100": Network(100, 2, tasks=50, epochs=1, lr=0.02),
+    "mlp-100-100-longer": Network(100, 2, tasks=10, epochs=5, lr=0.02),
     "mlp-256": Network(256, 3, tasks=20, epochs=4, lr=0.02),
 }
 _BATCH = 128
