@@ -28,7 +28,7 @@ _SHOWN = (
 # The same, where they are not what the method or the training has by default.
 _SHOWN_IF_CHANGED = (
     "couple_layers", "compression_loss", "dco_lambda", "gamma_1", "gradient_source", "theta",
-    "penalty_step", "later_lr_factor", "precision", "experiences",
+    "penalty_step", "later_lr_factor", "precision", "experiences", "growth", "push_epochs",
 )  # fmt: skip
 # Runs that differ in a setting that is not shown are two rows too, never seeds of one.
 _ONE_SETTING = ["benchmark", "method", "preset", "lr", "weight_decay", "settings", "everything"]

@@ -39,8 +39,8 @@ def task_sums(results: Path, names: list[str]) -> Rows:
         errors = {n: 100 * runs[runs["trained"] == n]["value"] for n in counted}
         rows.append(
             {
-                "sum": TITLES[name] + (f", floor {floor:g}" if floor else ""),
-                "λ": f"{strength:g}" + _GROWTHS[growth],
+                "sum": TITLES[str(name)] + (f", floor {floor:g}" if floor else ""),
+                "λ": f"{strength:g}" + _GROWTHS[float(str(growth))],
                 **{f"{n} tasks": str(statistic(errors[n])) for n in counted},
             }
         )
