@@ -33,7 +33,9 @@ from avalanche_dco.baselines import (
     EWCPlugin,
     LwFPlugin,
     MASPlugin,
+    OWMPlugin,
     RWalkPlugin,
+    SGPPlugin,
     SynapticIntelligencePlugin,
 )
 from avalanche_dco.errors import SettingError
@@ -219,6 +221,17 @@ _ALL = (
         GPMPlugin,
         grid={"threshold": ((0.95, 0.99), 0.95, 0.97)},
         fixed={"samples": 300, "threshold_growth": 0.0, "project_head": True},
+    ),
+    _plugged(
+        "sgp",
+        SGPPlugin,
+        grid={"alpha": (1, 10, 100)},
+        fixed={"threshold": (0.95, 0.99)},
+    ),
+    _plugged(
+        "owm",
+        OWMPlugin,
+        grid={"alpha": (1, 10, 100)},
     ),
     _plugged(
         "mas",
