@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from benchmarks.report.error_tables import Rows
 from benchmarks.report.statistics import number, statistic
 from benchmarks.runs.kept import read_study, study_path
 from benchmarks.studies.task_sums.study import SHOWN
@@ -13,7 +14,6 @@ from benchmarks.studies.task_sums.sums import TITLES
 
 _GROWTHS = {1.0: "", 0.5: " / √n", 0.0: " / n"}
 _SETTING = ("sum", "strength", "growth", "floor", "seed")
-Rows = list[dict[str, str]]
 
 
 def task_sums(results: Path, names: list[str]) -> Rows:
