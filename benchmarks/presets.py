@@ -213,6 +213,7 @@ _SPLIT_DIGITS = Preset(
         "si": {"si_lambda": (100, 1000, 10000), "lr": _LEARNING_RATES},
         "rwalk": {"ewc_lambda": (1, 10, 100), "lr": _LEARNING_RATES},
         "gpm": {"threshold": ((0.95, 0.99), 0.97), "lr": _LEARNING_RATES},
+        **{name: {"alpha": (1, 10, 100), "lr": _LEARNING_RATES} for name in ("sgp", "owm")},
         "mas": {"lambda_reg": (0.1, 1, 10), "lr": _LEARNING_RATES},
         "lwf": {"alpha": (1, 2, 5), "lr": _LEARNING_RATES},
         **{name: {"lr": _LEARNING_RATES} for name in ("a-gem", "joint", "dco", "dco-comp")},
@@ -223,12 +224,15 @@ _PERMUTED_DIGITS = Preset(
     {
         # The best of 10, 100 and 1000 on validation data with seed 1; others are left open.
         "ewc": {"ewc_lambda": 100},
-        "gpm": {"weight_decay": 0.0},
+        **{name: {"weight_decay": 0.0} for name in ("gpm", "sgp", "owm")},
         "dco": _DIGITS_DCO,
         "dco-comp": _DIGITS_COMP,
         "dco-kron": {"lr": 0.03, "weight_decay": 0.0},
     },
-    {"gpm": {"threshold": ((0.95, 0.99), 0.97), "lr": _LEARNING_RATES}},
+    {
+        "gpm": {"threshold": ((0.95, 0.99), 0.97), "lr": _LEARNING_RATES},
+        **{name: {"alpha": (1, 10, 100), "lr": _LEARNING_RATES} for name in ("sgp", "owm")},
+    },
 )
 _OF_THE_DIGITS = {"split-digits": _SPLIT_DIGITS, "permuted-digits": _PERMUTED_DIGITS}
 
