@@ -27,7 +27,7 @@ def push_into_cone(
     *,
     averaged_points: int,
     theta: float,
-    wait: Wait,
+    wait: Wait | None = None,
 ) -> dict[str, Tensor]:
     """Let the optimizer travel on, and step into the cone.
 
@@ -39,7 +39,7 @@ def push_into_cone(
     :param length: number of steps of the optimizer.
     :param averaged_points: C, the points averaged at either end of the trajectory.
     :param theta: length of the push.
-    :param wait: is told the pace.
+    :param wait: is told the pace, if there is one.
     :return: x_i*, where training ended if there is no direction to push in; the model is left where
         the trajectory ended.
     """
@@ -48,13 +48,15 @@ def push_into_cone(
     if length == 0:
         return start
     ends = TrajectoryEnds(length, averaged_points)
-    wait.expect(length, "use fewer push_epochs")
+    if wait is not None:
+        wait.expect(length, "use fewer push_epochs")
     for batch in progress_bar(
         strategy, itertools.islice(batches, length), length, "DCO: push into the cone"
     ):
         _step(strategy, batch, parameters)
         ends.add(list(parameters.values()))
-        wait.advance(strategy)
+        if wait is not None:
+            wait.advance(strategy)
     if not ends.complete:
         warn_not_pushed(strategy, CANNOT_BE_READ_AGAIN)
         return start
