@@ -156,7 +156,9 @@ class TestValues:
                 known.append(None if self.penalty is None else self.penalty.directions)
 
         benchmark = stream(*_in_double(blobs(3)))
-        _, values = measured(benchmark, Remembers(**QUICK), small_mlp().double())
+        _, values = measured(
+            benchmark, Remembers(**QUICK, couple_layers=True), small_mlp().double()
+        )
         # The first experience has no directions behind it, so that none of its gradients is read.
         assert known[0] is None
         assert len(seen) == 4
