@@ -12,6 +12,7 @@ A table stands between two comments, of which the first says what it shows:
   <!-- table: speed PART -->                         steps, others, tasks, growth or training
   <!-- table: task-sums NETWORK -->                  the study of that name, for one network
   <!-- table: resnet -->                             the study of that name
+  <!-- table: cost-of-dco BENCHMARK -->              the study of that name, on one benchmark
   <!-- table: faults -->                             the study of that name
   <!-- table: long-stream -->                        the study of that name
   <!-- end of table -->
@@ -90,6 +91,7 @@ _KINDS: dict[str, Callable[[Path, list[str]], Shown | Rows]] = {
     "speed": study_tables.speed,
     "task-sums": kron_tables.task_sums,
     "resnet": kron_tables.resnet,
+    "cost-of-dco": study_tables.cost_of_dco,
     "faults": study_tables.faults,
     "long-stream": study_tables.long_stream,
 }

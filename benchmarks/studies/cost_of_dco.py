@@ -43,6 +43,7 @@ from avalanche_dco.plugins.support.gradients import assign, outputs_of, trainabl
 from avalanche_dco.plugins.support.sampling import BatchStream
 from benchmarks.methods import Method, get_method, with_plugin
 from benchmarks.presets import PRESETS
+from benchmarks.report.study_tables import against_naive
 from benchmarks.runs.kept import (
     RESULTS,
     add_out_argument,
@@ -59,7 +60,7 @@ from benchmarks.streams.tensors import first_experiences
 from benchmarks.streams.validation import held_out
 
 _FIGURE = RESULTS.parent.parent / "docs" / "figures" / "cost-of-dco.png"
-_SHORTER = {"permuted-mnist": {"epochs": 3, "experiences": 3}}
+_SHORTER: dict[str, dict[str, Any]] = {"permuted-mnist": {"epochs": 3, "experiences": 3}}
 _SAMPLES = 1000
 
 
@@ -193,7 +194,8 @@ def run(args: argparse.Namespace) -> int:
     """Measure what is not in the study yet, and draw the figure."""
     torch.set_num_threads(1)
     for seed, name in itertools.product(args.seeds, ["naive", *args.variants]):
-        rows, config = [], provenance(1)
+        rows: list[dict[Any, Any]] = []
+        config = provenance(1)
         if args.out.exists():
             frame, config = read_measurements(args.out)
             rows = frame.to_dict("records")
@@ -202,7 +204,9 @@ def run(args: argparse.Namespace) -> int:
             continue
         training = PRESETS["default"][args.benchmark].training
         training = replace(training, **_SHORTER.get(args.benchmark, {}))
-        rows.append(key | measured(args.benchmark, name, seed, training, args.data_root))
+        title = "Naive" if name == "naive" else VARIANTS[name].title
+        values = measured(args.benchmark, name, seed, training, args.data_root)
+        rows.append(key | {"what": title} | values)
         write_measurements(args.out, pd.DataFrame(rows), config)
         print(rows[-1], flush=True)
     if args.out == study_path("cost-of-dco"):
@@ -246,19 +250,6 @@ def measured(
     return {name: 100 * values[m][-1] for name, m in names.items()} | {"seconds": seconds}
 
 
-def against_naive(frame: pd.DataFrame) -> pd.DataFrame:
-    """Errors and times over Naive's, on average over seeds, by benchmark and variant.
-
-    :param frame: the study.
-    """
-    naive = frame[frame["variant"] == "naive"].set_index(["benchmark", "seed"])["seconds"]
-    keys = pd.MultiIndex.from_frame(frame[["benchmark", "seed"]])
-    frame = frame.assign(ratio=frame["seconds"].to_numpy() / naive.reindex(keys).to_numpy())
-    columns = ["average", "fwi", "bwt", "ratio", "seed"]
-    together = frame.groupby(["benchmark", "variant"], sort=False)[columns]
-    return together.agg("mean").drop(columns="seed").assign(seeds=together["seed"].count())
-
-
 def of_the_paper(benchmark: str) -> tuple[float, float]:
     """The average test error of the paper's setting, and its time over Naive's, as kept."""
     runs = read_study(study_path("table-1")).runs.values()
@@ -282,14 +273,16 @@ def plot(frame: pd.DataFrame) -> Figure:
 
     :param frame: the study.
     """
-    shown = against_naive(frame)
+    shown = against_naive(frame).reset_index()
+    shown = shown[shown["variant"] != "naive"]
     figure = Figure(figsize=(10, 4.4), layout="constrained")
     panels = figure.subplots(1, 2)
-    for axes, (benchmark, rows) in zip(panels, shown.groupby(level=0, sort=False), strict=False):
-        for (_, name), row in rows.drop(index="naive", level=1).iterrows():
+    for axes, benchmark in zip(panels, ("split-mnist", "permuted-mnist"), strict=True):
+        for row in shown[shown["benchmark"] == benchmark].to_dict("records"):
+            name = row["variant"]
             look = look_of(0 if name != "default" else 1)
             axes.plot(row["ratio"], row["average"], marker="o", color=look["color"])
-            axes.annotate(VARIANTS[name].title, (row["ratio"], row["average"]), fontsize=7,
+            axes.annotate(row["what"], (row["ratio"], row["average"]), fontsize=7,
                           xytext=(4, 3), textcoords="offset points")  # fmt: skip
         if benchmark not in _SHORTER:
             error, ratio = of_the_paper(benchmark)

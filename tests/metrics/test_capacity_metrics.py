@@ -323,7 +323,7 @@ class TestNoTrace:
 
         monkeypatch.setattr("avalanche_dco.plugins.base.DirectionSpan", Counted)
         metrics = capacity_metrics()
-        measured(blobs(3), metrics=metrics)
+        measured(blobs(3), DCOPlugin(**QUICK, couple_layers=True), metrics=metrics)
         assert made == [(8, True), (16, True)]
         assert metrics[0]._span is None
 

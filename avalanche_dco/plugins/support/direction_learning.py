@@ -103,7 +103,12 @@ def learn_directions(
         )
     for update, error in enumerate(fit.errors):
         publish(strategy, "DCO_AutoencoderError", error, update)
-    warn_of_vanishing(strategy, fit.vanished)
+    warn_of_vanishing(
+        strategy,
+        fit.vanished,
+        "If training has converged until the criterion's gradients vanish, use "
+        "gradient_source='logits'.",
+    )
     if fit.vanished == 1:
         return None
     return _of_reached(directions, sampler), fit.shares
