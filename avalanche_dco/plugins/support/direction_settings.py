@@ -25,6 +25,22 @@ PARAMETER_FILTER: Any = setting(
 )
 """Declaration of an argument that chooses parameters."""
 
+AVERAGED_POINTS: Any = setting(
+    default=16,
+    at_least=1,
+    symbol="C",
+    published=paper(16),
+    meaning="number of points of that trajectory that are averaged at either end.",
+)
+"""Declaration of an argument of step 2, as is the next."""
+
+THETA: Any = setting(
+    default=0.2,
+    symbol="theta",
+    published=authors(0.2, mnist_fashion=2.0, among=(0.0, 0.2, 0.5, 2.0)),
+    meaning="length of the push into the cone. 0 leaves the weights where training ended.",
+)
+
 
 class DirectionSettings(DeclaredSettings):
     """Declarations of Algorithm 1's symbols, and of what the paper leaves open."""
@@ -79,19 +95,8 @@ class DirectionSettings(DeclaredSettings):
         "without the penalty, to find the way into the cone, on the batches of the strategy's "
         "loader (replayed samples included). 0 leaves the weights where training ended.",
     )
-    averaged_points: int = setting(
-        default=16,
-        at_least=1,
-        symbol="C",
-        published=paper(16),
-        meaning="number of points of that trajectory that are averaged at either end.",
-    )
-    theta: float = setting(
-        default=0.2,
-        symbol="theta",
-        published=authors(0.2, mnist_fashion=2.0, among=(0.0, 0.2, 0.5, 2.0)),
-        meaning="length of the push into the cone. 0 leaves the weights where training ended.",
-    )
+    averaged_points: int = AVERAGED_POINTS
+    theta: float = THETA
     gradients_per_update: int = setting(
         default=128,
         at_least=1,
