@@ -56,7 +56,7 @@ class DeclaredSettings:
                 setattr(cls, name, one.default)
             if "__init__" not in vars(cls):
                 cls.__init__ = _initialiser(cls.__qualname__, cls.SETTINGS)  # type: ignore[method-assign]
-        # Of every class: a base beside this one may say that there are none.
+        # For every class: other bases may have these names, too.
         cls._SETTINGS = tuple(n for n, s in cls.SETTINGS.items() if s.recorded)
         cls._BINDING = tuple(n for n, s in cls.SETTINGS.items() if s.binding)
         if "__init__" not in vars(cls) or declared:
