@@ -46,8 +46,8 @@ def mean_transformed_gradients(
 ) -> dict[str, Tensor]:
     r"""Average a function of each sample's gradient: :math:`\frac1N \sum_n f(\nabla \ell_n)`.
 
-    :param model: the model, in the mode in which its gradients are wanted; no sample's output may
-        depend on another sample, so batch normalisation has to be in eval mode.
+    :param model: the model, evaluated in eval mode and restored; no sample's output may depend on
+        another sample.
     :param batches: inputs, targets and task labels, on the model's device.
     :param loss: the loss, as it is for a batch of one sample.
     :param transform: ``torch.square`` or ``torch.abs``.
@@ -58,6 +58,7 @@ def mean_transformed_gradients(
     verdicts: Verdicts = {}
     samples = 0
     with model_kept(model, weights=False), rnn_backward_in_eval_mode(model):
+        model.eval()
         for batch in batches:
             samples += len(batch[0])
             for name, value in _batch_sums(model, batch, loss, transform, verdicts):
