@@ -224,6 +224,21 @@ def missing_files(name: str, root: Path | None) -> list[str]:
     return [file for file in expected if root is None or not (root / file).exists()]
 
 
+def require_files(name: str, root: Path | None) -> None:
+    """Raise unless the data folder has all files of a benchmark, and they can be read.
+
+    :param name: name of the benchmark.
+    :param root: the data folder.
+    """
+    missing = missing_files(name, root)
+    if missing:
+        raise SettingError(
+            f"the data of {name} are not there. Give --data-root a folder that holds "
+            f"{', '.join(missing)}.{_own_arrays(name)}"
+        )
+    provide(name, Data(root))
+
+
 def provide(name: str, data: Data) -> None:
     """See to it that the data can be read: download what is missing, or say what is expected.
 
@@ -238,7 +253,7 @@ def provide(name: str, data: Data) -> None:
         read_arrays(data.npz, like)
         return
     missing = ", ".join(missing_files(name, data.root))
-    own = " Or bring arrays of the same shape with --npz FILE." if TASKS[name].takes_npz else ""
+    own = _own_arrays(name)
     if data.root is None and missing:
         raise SettingError(
             f"--benchmark {name} needs data. Give --data-root a folder that holds {missing}; what "
@@ -257,6 +272,10 @@ def provide(name: str, data: Data) -> None:
                 f"({type(error).__name__}: {error}). Put undamaged ones there, or delete them to "
                 f"have them downloaded.{own}"
             ) from error
+
+
+def _own_arrays(name: str) -> str:
+    return " Or bring arrays of the same shape with --npz FILE." if TASKS[name].takes_npz else ""
 
 
 def data_hashes(name: str, data: Data) -> dict[str, str]:

@@ -26,7 +26,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import nn
 
-from avalanche_dco.errors import SettingError
 from avalanche_dco.logging import PandasLogger
 from avalanche_dco.metrics import capacity_metrics, error_metrics
 from avalanche_dco.models import MLP, mlp_256
@@ -38,7 +37,7 @@ from benchmarks.runs.kept import Study, add_out_argument, read_study, write_stud
 from benchmarks.runs.learning import make_strategy
 from benchmarks.runs.provenance import provenance
 from benchmarks.runs.records import Run
-from benchmarks.streams.catalogue import TASKS, Data, missing_files
+from benchmarks.streams.catalogue import TASKS, Data, require_files
 from benchmarks.streams.digits import INPUT_SIZE, permuted_digits
 
 _BANDS = [0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.01]
@@ -111,12 +110,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run what is not there yet, print a table of everything asked for."""
-    missing = missing_files(SETUPS[args.data].preset, args.data_root)
-    if missing:
-        raise SettingError(
-            f"--data {args.data} needs files that are not there. Give --data-root a folder that "
-            f"holds {', '.join(missing)}."
-        )
+    require_files(SETUPS[args.data].preset, args.data_root)
     study = read_study(args.out) if args.out.exists() else Study()
     frames = []
     for seed in args.seeds:
