@@ -10,6 +10,8 @@ A table stands between two comments, of which the first says what it shows:
   <!-- table: setting-sources METHOD OTHER -->        where the settings of a method come from, less
                                                       those that OTHER (if given) has too
   <!-- table: speed PART -->                         steps, others, tasks, growth or training
+  <!-- table: task-sums NETWORK -->                  the study of that name, for one network
+  <!-- table: resnet -->                             the study of that name
   <!-- table: faults -->                             the study of that name
   <!-- table: long-stream -->                        the study of that name
   <!-- end of table -->
@@ -25,7 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from avalanche_dco.errors import SettingError
-from benchmarks.report import error_tables, study_tables
+from benchmarks.report import error_tables, kron_tables, study_tables
 from benchmarks.report.error_tables import Rows, Shown
 from benchmarks.report.rendering import markdown_table
 from benchmarks.report.settings import sources
@@ -86,6 +88,8 @@ _KINDS: dict[str, Callable[[Path, list[str]], Shown | Rows]] = {
     "penalty-steps": error_tables.penalty_steps,
     "setting-sources": sources,
     "speed": study_tables.speed,
+    "task-sums": kron_tables.task_sums,
+    "resnet": kron_tables.resnet,
     "faults": study_tables.faults,
     "long-stream": study_tables.long_stream,
 }
