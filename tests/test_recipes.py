@@ -47,7 +47,9 @@ def add(repository: Path, file: str, name: str, code: str) -> None:
     text = re.sub(before, lambda _: imports, text, count=1)
     opening = re.search(rf"(?m)^{name}(?:: [^=]+)? = [({{]", text)
     assert opening, f"{file} has no {name}"
-    path.write_text(f"{text[: opening.end()]}\n    {entries}\n    {text[opening.end() :].lstrip()}")
+    path.write_text(
+        f"{text[: opening.end()]}\n    {entries},\n    {text[opening.end() :].lstrip()}"
+    )
 
 
 def test_the_page_has_the_four_recipes():
