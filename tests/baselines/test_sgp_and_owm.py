@@ -154,13 +154,15 @@ def test_positions_have_means_of_their_own_and_other_inputs_have_one() -> None:
     assert _means(vectors, 4).tolist() == [[[5.0, 6.0]]]
 
 
-def test_alpha_decays_over_all_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rows", [1, 5, 10**6])
+def test_alpha_decays_over_all_passes(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     scales: list[float] = []
 
     def listen(projector: Tensor, vectors: Tensor) -> Tensor:
-        scales.append(vectors[0, 0, -1].item() ** -2)  # the bias's input is 1 / sqrt(alpha)
+        scales.extend(vectors[0, :, -1].pow(-2).tolist())  # the bias's input is 1 / sqrt(alpha)
         return projector
 
+    monkeypatch.setattr("avalanche_dco.baselines.owm._ROWS", rows)
     monkeypatch.setattr("avalanche_dco.baselines.owm.shrunk_projector", listen)
     trained(mlp, OWMPlugin(8.0, alpha_decay=0.25, layers=["0"]), PERMUTED[:1], train_epochs=2)
     batches = 2 * -(-len(PERMUTED[0].dataset) // 64)
