@@ -9,7 +9,7 @@ import pandas as pd
 
 from benchmarks.report.error_tables import Rows
 from benchmarks.report.statistics import number, statistic
-from benchmarks.runs.kept import read_study, study_path
+from benchmarks.runs.kept import read_measurements, read_study, study_path
 from benchmarks.studies.task_sums.figure import FIRST, points, strength_of
 from benchmarks.studies.task_sums.study import SHOWN
 from benchmarks.studies.task_sums.sums import TITLES
@@ -91,4 +91,25 @@ def resnet(results: Path, names: list[str]) -> Rows:
             "peak memory (MB)": f"{run.outcome['peak_megabytes']:.0f}",
         }
         for run in runs
+    ]
+
+
+def speed(results: Path, names: list[str]) -> Rows:
+    """What DCO-KRON costs against plain SGD.
+
+    :param results: folder with the results.
+    :param names: nothing.
+    """
+    frame, _ = read_measurements(study_path("kron-speed", results))
+    return [
+        {
+            "network": str(row["network"]),
+            "SGD, ms per step": number(row["naive_ms"], 1),
+            "DCO-KRON": number(row["kron_ms"], 1),
+            "ratio": number(row["ratio"]),
+            "estimate and eigenvectors": f"{row['once_seconds']:.1f} s, "
+            f"{100 * row['share_of_a_task']:.1f} % of a task",
+            "memory (MB)": number(row["memory_mb"], 1),
+        }
+        for _, row in frame.iterrows()
     ]
