@@ -106,7 +106,7 @@ def test_nearest_is_the_first_singular_pair_of_the_rearranged_sum(seed, outputs,
     torch.testing.assert_close(dense(*found), expected, rtol=1e-6, atol=1e-8)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(seeds, sizes, sizes)
 def test_kl_optimal_is_a_minimum_of_the_divergence(seed, outputs, inputs):
     """log det(S (x) A) + tr((S (x) A)^-1 sum) has no descent there."""
