@@ -26,8 +26,9 @@ class OWMPlugin(ProjectionPlugin):
 
     .. math:: P \leftarrow P - k x^\top P, \qquad k = P x / (\alpha + x^\top P x)
 
-    with an :math:`\alpha` that decays from the first batch to the last. A convolution has one mean
-    per position, over the batch.
+    with an :math:`\alpha` that decays from the first batch to the last. A layer with several
+    positions per sample, such as a convolution, has one mean for each of them; the samples are in
+    the first dimension of its inputs.
 
     As in :class:`.GPMPlugin`, the change that the optimizer makes is confined, step by step, so
     that any optimizer may be used. What is said there of biases, weight normalisation and
@@ -102,7 +103,10 @@ class OWMPlugin(ProjectionPlugin):
 
 
 def _means(vectors: Tensor, samples: int) -> Tensor:
-    """Input vectors (groups, n, inputs) averaged over the samples, one mean per position."""
+    """Input vectors (groups, n, inputs) averaged over the samples, one mean per position.
+
+    Inputs that do not belong to samples, such as learned prompts, have one mean.
+    """
     groups, n, inputs = vectors.shape
-    positions = 1 if n % samples else n // samples  # a layer may have seen something else
+    positions = 1 if n % samples else n // samples
     return vectors.double().reshape(groups, -1, positions, inputs).mean(1)

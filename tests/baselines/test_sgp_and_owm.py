@@ -16,6 +16,7 @@ from avalanche_dco.baselines.gradient_projection import (
     project_out,
     shrunk_projector,
 )
+from avalanche_dco.baselines.owm import _means
 from avalanche_dco.baselines.projection import ProjectionPlugin
 from avalanche_dco.core.layers import as_matrix, groups_of, input_vectors
 from avalanche_dco.errors import ModelError, SettingError
@@ -145,6 +146,12 @@ def test_owm_is_made_of_the_means_of_batches() -> None:
     mean = input_vectors(model[0].double(), x, bias=True).mean(1)  # all samples are one batch
     expected = torch.eye(65, dtype=torch.float64) - mean.mT @ mean / (0.5 + mean @ mean.mT)
     torch.testing.assert_close(plugin.projectors["0"][0].double(), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_positions_have_means_of_their_own_and_other_inputs_have_one() -> None:
+    vectors = torch.arange(12.0).reshape(1, 6, 2)  # two samples with three positions each
+    assert _means(vectors, 2).tolist() == [[[3.0, 4.0], [5.0, 6.0], [7.0, 8.0]]]
+    assert _means(vectors, 4).tolist() == [[[5.0, 6.0]]]
 
 
 def test_alpha_decays_over_all_passes(monkeypatch: pytest.MonkeyPatch) -> None:
