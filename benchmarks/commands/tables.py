@@ -11,6 +11,8 @@ A table stands between two comments, of which the first says what it shows:
                                                       those that OTHER (if given) has too
   <!-- table: speed PART -->                         steps, others, tasks, growth or training
   <!-- table: task-sums NETWORK -->                  the study of that name, for one network
+  <!-- table: free-shares NETWORK -->                free directions in the study task-sums
+  <!-- table: kron-speed -->                         the study of that name
   <!-- table: resnet -->                             the study of that name
   <!-- table: faults -->                             the study of that name
   <!-- table: long-stream -->                        the study of that name
@@ -89,6 +91,8 @@ _KINDS: dict[str, Callable[[Path, list[str]], Shown | Rows]] = {
     "setting-sources": sources,
     "speed": study_tables.speed,
     "task-sums": kron_tables.task_sums,
+    "free-shares": kron_tables.free_shares,
+    "kron-speed": kron_tables.speed,
     "resnet": kron_tables.resnet,
     "faults": study_tables.faults,
     "long-stream": study_tables.long_stream,
