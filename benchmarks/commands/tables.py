@@ -15,6 +15,8 @@ A table stands between two comments, of which the first says what it shows:
   <!-- table: precision -->                           benchmarks/results/precision
   <!-- table: faults -->                              benchmarks/results/reliability
   <!-- table: long-stream -->                         benchmarks/results/reliability
+  <!-- table: upstream-lines -->                      benchmarks/results/upstream
+  <!-- table: upstream-left-out -->                   benchmarks/upstream/omissions.py
   <!-- end of table -->
 
 With --check nothing is written; the exit status tells whether all tables are up to date.
@@ -34,6 +36,7 @@ from benchmarks.report import error_tables, reliability_tables
 from benchmarks.report.rendering import markdown_table
 from benchmarks.report.settings import sources
 from benchmarks.runs.kept import RESULTS
+from benchmarks.upstream.omissions import OMISSIONS
 
 _REPOSITORY = Path(__file__).resolve().parent.parent.parent
 Rows = list[dict[str, str]]
@@ -63,9 +66,12 @@ def pages() -> list[Path]:
     return [_REPOSITORY / "README.md", *sorted((_REPOSITORY / "docs").rglob("*.md"))]
 
 
-def renewed(text: str) -> str:
-    """A page's text with every table made from the results."""
-    return _TABLE.sub(lambda m: m[1] + make_table(m["what"].split()) + m[3], text)
+def renewed(text: str, **where: Path) -> str:
+    """A page's text with every table made from the results.
+
+    :param where: ``results``, the folder with the results, if it is another one.
+    """
+    return _TABLE.sub(lambda m: m[1] + make_table(m["what"].split(), **where) + m[3], text)
 
 
 def make_table(what: list[str], results: Path = RESULTS) -> str:
@@ -169,6 +175,17 @@ def _precision(results: Path, names: list[str]) -> Rows:
     return rows
 
 
+def _upstream_lines(results: Path, names: list[str]) -> Rows:
+    (bundle,) = _read(results / "upstream")
+    total = sum(bundle["lines"].values())
+    rows = [{"file": f"`{path}`", "lines": f"{n:,}"} for path, n in bundle["lines"].items()]
+    return [*rows, {"file": "**together**", "lines": f"**{total:,}**"}]
+
+
+def _upstream_left_out(results: Path, names: list[str]) -> Rows:
+    return [{"left out": one.what, "why": one.why} for one in OMISSIONS]
+
+
 _KINDS: dict[str, Callable[[Path, list[str]], Rows]] = {
     "errors": error_tables.errors,
     "settings": error_tables.settings,
@@ -179,6 +196,8 @@ _KINDS: dict[str, Callable[[Path, list[str]], Rows]] = {
     "compression-speed": _compression_speed,
     "data-path": _data_path,
     "precision": _precision,
+    "upstream-lines": _upstream_lines,
+    "upstream-left-out": _upstream_left_out,
     "faults": lambda results, names: reliability_tables.faults(results),
     "long-stream": lambda results, names: reliability_tables.long_stream(results),
 }

@@ -1,27 +1,41 @@
-"""Write what this package offers to Avalanche: patches with tests, ready for pull requests.
+"""Write what this package offers to Avalanche: patches with tests, for pull requests.
 
 Everything is made from this package's own sources and from the Avalanche that is installed here;
 docs/upstream tells what is in it. The patches apply to the root of Avalanche's repository:
 
   python -m benchmarks upstream --out bundle
-  cd avalanche && git apply ../bundle/fixes/si.patch
+  cd avalanche && git apply ../bundle/dco.patch
+
+With --record, the line counts become those of the tables in docs/upstream (see the command tables).
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
+import tempfile
 from pathlib import Path
 
+from benchmarks.commands.tables import renewed
+from benchmarks.runs.kept import RESULTS
 from benchmarks.upstream.bundle import write_bundle
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("--out", type=Path, required=True, help="an empty folder, or a new one")
+    parser.add_argument("--record", action="store_true", help="keep the line counts as a result")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the bundle and say what is in it."""
-    for path in write_bundle(args.out):
-        print(f"{path}: {len(path.read_text().splitlines())} lines")
+    """Write the bundle, with tables of its own line counts, and say what is in it."""
+    paths = write_bundle(args.out)
+    with tempfile.TemporaryDirectory() as folder:
+        for results in (Path(folder), *([RESULTS] if args.record else [])):
+            (results / "upstream").mkdir(exist_ok=True)
+            shutil.copyfile(args.out / "lines.json", results / "upstream" / "bundle.json")
+        for path in paths:
+            if path.suffix == ".md":
+                path.write_text(renewed(path.read_text(), results=Path(folder)))
+            print(f"{path}: {len(path.read_text().splitlines())} lines")
     return 0
