@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from avalanche_dco.core.compressed_tasks import CompressedTasks
+from avalanche_dco.core.compressed_tasks import CompressedTasks, Layout
 from avalanche_dco.core.compression import Loss, Start, compress
 from avalanche_dco.core.directions import Directions
-from avalanche_dco.core.factors import Weights, bytes_of_directions, common_dtype, matrix_shape
+from avalanche_dco.core.factors import Weights, bytes_of_directions
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
 from avalanche_dco.plugins.support.declared import setting
+from avalanche_dco.plugins.support.direction_settings import LayerWeights
 from avalanche_dco.plugins.support.kept import Directed, Kept
 from avalanche_dco.plugins.support.reporting import publish
-from avalanche_dco.plugins.support.settings import authors
+from avalanche_dco.plugins.support.settings import authors, paper
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
@@ -51,12 +52,32 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     max_penalty_grad_norm: float | None = DirectionConstrainedPlugin.SETTINGS[
         "max_penalty_grad_norm"
     ].but(published=authors(20.0, mnist_fashion=2000.0, split_cifar100=10.0))
+    rho: float = DirectionConstrainedPlugin.SETTINGS["rho"].but(
+        published=authors(1.0, among=(100.0, 1000.0))
+    )
+    autoencoder_lr_decay: float = DirectionConstrainedPlugin.SETTINGS["autoencoder_lr_decay"].but(
+        published=authors(0.99)
+    )
+    layer_weights: LayerWeights = DirectionConstrainedPlugin.SETTINGS["layer_weights"].but(
+        published=authors("decreasing")
+    )
     new_task_k: int | None = setting(
         default=None,
         at_least=1,
         none="a quarter of k",
+        published=authors(250, split_mnist=200),
         meaning="number of directions learned for a new experience before they are compressed. "
         "Tasks that have much in common do better with more, up to k.",
+    )
+    shrink_new_task_k: bool = setting(
+        default=False,
+        published=authors(True),
+        meaning="whether later experiences learn fewer directions.",
+        choices={
+            False: "each learns new_task_k",
+            True: "as in the authors' code, experience i = 1, 2, ... learns new_task_k // i, one "
+            "at least",
+        },
     )
     compression_updates: int = setting(
         default=50,
@@ -72,21 +93,22 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     )
     compression_start: Start = setting(
         default="previous",
+        published=authors("noise"),
         meaning="where a compression starts.",
         choices={
-            "previous": "from the columns that are there, and shared ones stay shared",
-            "largest": "from the columns that are there, and those with the largest part in the "
-            "loss are shared",
-            "noise": "from small random numbers",
+            "previous": "from the columns that are there",
+            "noise": "as in the authors' code, from small random numbers",
         },
     )
     compression_loss: Loss = setting(
         default="gradients",
         binding=True,
+        published=paper("directions"),
         meaning="what a compression is to reconstruct.",
         choices={
             "gradients": "directions, weighted by the share of their task's gradients along them",
-            "directions": "all directions alike, the paper's Eq. (dco_comp1), which forgets more",
+            "directions": "as in the paper's Eq. (dco_comp1), all directions alike, which forgets "
+            "more",
         },
     )
 
@@ -100,7 +122,10 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     @property
     def _k_to_learn(self) -> int:
         assert self.new_task_k is not None
-        return self.new_task_k
+        learned = 0 if self._tasks is None else self._tasks.layout.tasks
+        return (
+            max(1, self.new_task_k // (learned + 1)) if self.shrink_new_task_k else self.new_task_k
+        )
 
     def _stored(
         self, strategy: SupervisedTemplate, directions: Directions, shares: Tensor, x_star: Weights
@@ -118,9 +143,9 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
             start=self.compression_start,
             couple_layers=self.couple_layers,
         )
-        if tasks.own == 0:
+        if tasks.layout.own == 0:
             warnings.warn(
-                f"k={self.k} is less than two directions for each of {tasks.tasks} "
+                f"k={self.k} is less than two directions for each of {tasks.layout.tasks} "
                 "experiences: none has directions of its own any more. Use a larger k.",
                 stacklevel=2,
             )
@@ -137,28 +162,15 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
         self._tasks, self.penalty = tasks, penalty  # both or, if interrupted, none
 
     def _bytes_expected(self, constrained: Weights) -> int:
-        tasks = 1 + (0 if self._tasks is None else self._tasks.tasks)
-        shared, own = self.k // 2, self.k // (2 * tasks)
-        columns = shared + tasks * own
-        held = Directions(0, {}) if self._tasks is None else self._tasks.directions
-        parameters = held.like() | dict(constrained)  # frozen ones keep their part
-        targets = self._targets_each(parameters)
-        numbers = tasks * targets * (shared + own)
-        if self.compression_loss == "gradients":
-            numbers += columns  # shares
-
-        def has_one_user(name: str) -> bool:
-            """If heads are used once; that of the first task is known after the second."""
-            if name in held.factors and name in constrained:
-                return held.factors[name].start > 0
-            return tasks == 2 or (tasks > 2 and name not in held.factors)
-
-        for name, parameter in parameters.items():
-            if has_one_user(name):
-                of_column = sum(matrix_shape(parameter.shape)) + (not self.couple_layers)
-                numbers -= (columns - own) * of_column
-        size = common_dtype(parameters).itemsize
-        return bytes_of_directions(parameters, columns, targets) + numbers * size
+        if self._tasks is None:  # targets twice, in the tasks and in their penalty; weights, shares
+            targets = self._targets_each(constrained) * self.k
+            return bytes_of_directions(constrained, self.k, 2 * (targets + self.k))
+        held, before = self._tasks.directions.factors, self._tasks.layout
+        layout = Layout.of(self.k, before.tasks + 1)
+        targets = self._targets_each(held.keys() | constrained.keys()) * self.k
+        new = {name: p for name, p in constrained.items() if name not in held}
+        rounded = max(1, layout.k / before.k)  # own columns are whole ones
+        return int(rounded * self.memory_bytes) + bytes_of_directions(new, layout.own, targets)
 
     def _restored(self) -> None:
         self._keep(self._tasks)

@@ -12,12 +12,10 @@ With --record, the line counts become those of the tables in docs/upstream (see 
 from __future__ import annotations
 
 import argparse
-import shutil
-import tempfile
 from pathlib import Path
 
 from benchmarks.commands.tables import renewed
-from benchmarks.runs.kept import RESULTS
+from benchmarks.runs.kept import RESULTS, study_path, write_measurements
 from benchmarks.upstream.bundle import write_bundle
 
 
@@ -29,13 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the bundle, with tables of its own line counts, and say what is in it."""
-    paths = write_bundle(args.out)
-    with tempfile.TemporaryDirectory() as folder:
-        for results in (Path(folder), *([RESULTS] if args.record else [])):
-            (results / "upstream").mkdir(exist_ok=True)
-            shutil.copyfile(args.out / "lines.json", results / "upstream" / "bundle.json")
-        for path in paths:
-            if path.suffix == ".md":
-                path.write_text(renewed(path.read_text(), results=Path(folder)))
-            print(f"{path}: {len(path.read_text().splitlines())} lines")
+    paths, lines = write_bundle(args.out)
+    for results in (args.out, *([RESULTS] if args.record else [])):
+        command = {"command": "python -m benchmarks upstream --out DIR --record"}
+        write_measurements(study_path("upstream", results), lines, command)
+    for path in paths:
+        if path.suffix == ".md":
+            path.write_text(renewed(path.read_text(), results=args.out))
+        print(f"{path}: {len(path.read_text().splitlines())} lines")
     return 0
