@@ -132,7 +132,11 @@ class DirectionConstrainedPlugin(
         self._wait.begin()
         try:
             with naming_experience(strategy), isolated(strategy):
-                batches = training_batches(strategy, kwargs.get("num_workers", 0))
+                batches = training_batches(
+                    strategy,
+                    kwargs.get("num_workers", 0),
+                    read=self._pushes or self.directions == "trained",
+                )
                 epochs = self.push_epochs if self._pushes and can_travel(strategy) else 0
                 x_star = self._push_into_cone(
                     strategy, batches.of_training, epochs * batches.per_epoch
