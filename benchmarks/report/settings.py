@@ -7,8 +7,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from inspect import Parameter
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
+from avalanche_dco import DCOPlugin
 from avalanche_dco.errors import SettingError
 from avalanche_dco.plugins.support.declared import DeclaredSettings
 from avalanche_dco.plugins.support.settings import Setting
@@ -25,15 +26,14 @@ _LONGEST_VALUE = 24
 def default_settings(method: str) -> dict[str, Any]:
     """What a method's settings are where nothing is said; nothing for methods not known here.
 
-    Those of DCO and DCO-COMP are the paper's, with which most of the kept results were made; those
-    that are not in the paper, and so not in older results, are the defaults of the plugins.
+    Those that DCO and DCO-COMP share are the paper's for DCO, with which most of the kept results
+    were made.
 
     :param method: its name.
     """
     if method not in METHODS:
         return {}
-    plugin = METHODS[method].plugin
-    published = plugin.published() if _declares(plugin) else {}
+    published = DCOPlugin.published() if method in PROPOSED else {}
     arguments = METHODS[method].arguments | published
     return {name: value for name, value in arguments.items() if value is not Parameter.empty}
 
@@ -61,13 +61,9 @@ def sources(results: Path, names: list[str]) -> list[dict[str, str]]:
 
 def _declared(method: str) -> Mapping[str, Setting]:
     plugin = get_method(method).plugin
-    if not _declares(plugin):
+    if not (isinstance(plugin, type) and issubclass(plugin, DeclaredSettings)):
         raise SettingError(f"{method} does not declare its settings; dco, dco-comp and others do.")
     return plugin.SETTINGS
-
-
-def _declares(plugin: Any) -> TypeGuard[type[DeclaredSettings]]:
-    return isinstance(plugin, type) and issubclass(plugin, DeclaredSettings)
 
 
 def _sourced(one: Setting | None) -> Any:
