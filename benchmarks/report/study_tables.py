@@ -134,6 +134,8 @@ def speed(results: Path, names: list[str]) -> Shown:
     frame, config = read_measurements(study_path("speed", results))
     (part,) = names
     note = f"{config['threads']} thread(s)."
+    if part == "training":
+        note += f" {config['trained_with']}"
     return Shown(_SPEED[part](frame), note)
 
 
