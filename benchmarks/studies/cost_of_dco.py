@@ -274,9 +274,10 @@ def plot(frame: pd.DataFrame) -> Figure:
     """
     shown = against_naive(frame).reset_index()
     shown = shown[shown["variant"] != "naive"]
-    figure = Figure(figsize=(10, 4.4), layout="constrained")
-    panels = figure.subplots(1, 2)
-    for axes, benchmark in zip(panels, ("split-mnist", "permuted-mnist"), strict=True):
+    benchmarks = list(shown["benchmark"].unique())
+    figure = Figure(figsize=(5.5 * len(benchmarks), 4.4), layout="constrained")
+    panels = figure.subplots(1, len(benchmarks), squeeze=False)[0]
+    for axes, benchmark in zip(panels, benchmarks, strict=True):
         for row in shown[shown["benchmark"] == benchmark].to_dict("records"):
             name = row["variant"]
             look = look_of(0 if name != "default" else 1)
