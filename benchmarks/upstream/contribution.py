@@ -69,7 +69,13 @@ TARGETS = (
     _target(
         f"{_HELPERS}/learning.py",
         "Directions, and how they are fitted to gradients.",
-        *("core.", "core.factors", "core.directions", "core.autoencoder", "core.cone"),
+        *("core.factors", "core.directions", "core.autoencoder", "core.cone"),
+        explained=True,
+    ),
+    _target(
+        f"{_HELPERS}/sampled.py",
+        "Directions that are gradients of single samples.",
+        *("core.", "core.sampled"),
         explained=True,
     ),
     _target(
