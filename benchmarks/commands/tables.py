@@ -11,7 +11,10 @@ A table stands between two comments, of which the first says what it shows:
                                                       those that OTHER (if given) has too
   <!-- table: speed PART -->                         steps, others, tasks, growth or training
   <!-- table: task-sums NETWORK -->                  the study of that name, for one network
+  <!-- table: free-shares NETWORK -->                free directions in the study task-sums
+  <!-- table: kron-speed -->                         the study of that name
   <!-- table: resnet -->                             the study of that name
+  <!-- table: cost-of-dco BENCHMARK -->              the study of that name, on one benchmark
   <!-- table: faults -->                             the study of that name
   <!-- table: long-stream -->                        the study of that name
   <!-- table: upstream-lines -->                     the study upstream
@@ -94,7 +97,10 @@ _KINDS: dict[str, Callable[[Path, list[str]], Shown | Rows]] = {
     "setting-sources": sources,
     "speed": study_tables.speed,
     "task-sums": kron_tables.task_sums,
+    "free-shares": kron_tables.free_shares,
+    "kron-speed": kron_tables.speed,
     "resnet": kron_tables.resnet,
+    "cost-of-dco": study_tables.cost_of_dco,
     "faults": study_tables.faults,
     "long-stream": study_tables.long_stream,
     "upstream-lines": study_tables.upstream_lines,

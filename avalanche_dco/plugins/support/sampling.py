@@ -45,16 +45,6 @@ class BatchStream:
         self._num_workers = num_workers
         self._tensors = as_tensors(dataset)
 
-    @property
-    def batches_per_epoch(self) -> int:
-        """The paper's |T_i|, with the incomplete batch that usual training ends an epoch with."""
-        return -(-self._size // self._batch_size)
-
-    @property
-    def is_cached(self) -> bool:
-        """Whether batches are cut from tensors."""
-        return self._tensors is not None
-
     def __iter__(self) -> Iterator[Any]:
         if self._tensors is None:
             return iter(
@@ -114,7 +104,9 @@ def as_tensors(dataset: Dataset) -> list[Tensor] | None:
     # shows a collate function that treats them differently in company (padding, mixing).
     same = all(
         torch.equal(stacked[i], alone[0])
-        for i in torch.linspace(0, size - 1, min(_CHECKED_SAMPLES, size)).long().tolist()
+        for i in torch.linspace(0, size - 1, min(_CHECKED_SAMPLES, size), device="cpu")
+        .long()
+        .tolist()
         for stacked, alone in zip(tensors, collate([dataset[i]]), strict=True)
     )
     return tensors if same else None

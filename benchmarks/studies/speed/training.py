@@ -23,7 +23,7 @@ from benchmarks.runs.execution import RunOptions
 from benchmarks.runs.jobs import Job
 from benchmarks.runs.planning import Assignment, Plan, Request
 from benchmarks.runs.precision import Bfloat16Training
-from benchmarks.runs.progress import ProgressView, run_jobs
+from benchmarks.runs.progress import run_jobs
 from benchmarks.runs.provenance import provenance
 from benchmarks.runs.runners import in_processes
 from benchmarks.streams.catalogue import Data
@@ -34,7 +34,7 @@ from benchmarks.studies.speed.core import QUICK, Action, Row, Sizes, alternately
 METHODS = ("naive", "ewc", "si", "rwalk", "gpm", "mas", "lwf", "dco", "dco-comp", "dco-kron")
 _EXPERIENCES = {"split-digits": 5, "split-mnist": 2}
 _OWN = {"dco", "dco-comp", "dco-kron"}  # measured with the defaults of their plugins
-_QUICK_DCO = {"k": 4, "autoencoder_updates": 1, "gradients_per_update": 2, "push_epochs": 1}
+_QUICK_DCO = {"k": 4}
 
 
 def trainings(sizes: Sizes, data_root: Path | None) -> Iterator[Row]:
@@ -56,7 +56,7 @@ def trainings(sizes: Sizes, data_root: Path | None) -> Iterator[Row]:
     ]
     with TemporaryDirectory() as folder:
         options = RunOptions(Path(folder), threads, provenance(threads))
-        results = run_jobs(jobs, in_processes(1), options, ProgressView(), 1)
+        results = run_jobs(jobs, in_processes(1), options)
     for failed in (result for result in results if result.summary is None):
         raise DCOError(f"{failed.job.title} failed: {failed.failure}")
     of = {(one.job.protocol, one.job.method, one.job.seed): one.summary or {} for one in results}
