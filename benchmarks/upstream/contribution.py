@@ -123,6 +123,9 @@ EDITS = {
             ("_finished",),
         ),
     ),
+    f"{_SUPPORT}.direction_settings": (
+        Edit("DirectionSettings._set_up", "If", "", ("_refuse_settings_of_training",)),
+    ),
     f"{_SUPPORT}.push": (
         Edit(
             "push_into_cone",
