@@ -56,8 +56,7 @@ from benchmarks.runs.learning import make_strategy
 from benchmarks.runs.provenance import provenance
 from benchmarks.runs.training import Training
 from benchmarks.streams.catalogue import TASKS, Data, classes_of
-from benchmarks.streams.tensors import first_experiences
-from benchmarks.streams.validation import held_out
+from benchmarks.streams.tensors import first_experiences, held_out
 
 _FIGURE = RESULTS.parent.parent / "docs" / "figures" / "cost-of-dco.png"
 _SHORTER: dict[str, dict[str, Any]] = {"permuted-mnist": {"epochs": 3, "experiences": 3}}
@@ -275,9 +274,10 @@ def plot(frame: pd.DataFrame) -> Figure:
     """
     shown = against_naive(frame).reset_index()
     shown = shown[shown["variant"] != "naive"]
-    figure = Figure(figsize=(10, 4.4), layout="constrained")
-    panels = figure.subplots(1, 2)
-    for axes, benchmark in zip(panels, ("split-mnist", "permuted-mnist"), strict=True):
+    benchmarks = list(shown["benchmark"].unique())
+    figure = Figure(figsize=(5.5 * len(benchmarks), 4.4), layout="constrained")
+    panels = figure.subplots(1, len(benchmarks), squeeze=False)[0]
+    for axes, benchmark in zip(panels, benchmarks, strict=True):
         for row in shown[shown["benchmark"] == benchmark].to_dict("records"):
             name = row["variant"]
             look = look_of(0 if name != "default" else 1)
