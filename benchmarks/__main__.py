@@ -30,6 +30,8 @@ COMMANDS = {
     "fisher-example": "benchmarks.studies.fisher_example",
     "faults": "benchmarks.studies.faults.study",
     "long-stream": "benchmarks.studies.long_stream",
+    "resnet": "benchmarks.studies.resnet",
+    "task-sums": "benchmarks.studies.task_sums.study",
 }
 
 

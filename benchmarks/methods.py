@@ -9,7 +9,7 @@ method.train(strategy, benchmark.train_stream)
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from inspect import Parameter, isclass, signature
+from inspect import signature
 from itertools import product
 from types import MappingProxyType
 from typing import Any
@@ -46,7 +46,7 @@ REPLAY = "replay"
 BOUND = "bound"
 """Mark of a method that has all data at hand: what continual learning can hope for."""
 
-_NOT_SETTINGS = {"self", "device", "verbose"}  # they change no result
+_NOT_SETTINGS = {"device", "verbose"}  # they change no result
 
 
 @dataclass(frozen=True)
@@ -176,15 +176,11 @@ def _gem_memory(strategy: SupervisedTemplate) -> list[Any]:
 
 
 def _arguments(plugin: Callable[..., Any]) -> dict[str, Any]:
-    """Arguments with their defaults; a class that passes others on has its base class' too."""
-    own = signature(plugin).parameters
-    passes_on = any(p.kind is Parameter.VAR_KEYWORD for p in own.values())
-    base = plugin.__base__ if isclass(plugin) and passes_on else None
-    inherited = {} if base is None else _arguments(base)
-    return inherited | {
+    """Arguments with their defaults."""
+    return {
         name: parameter.default
-        for name, parameter in own.items()
-        if parameter.kind is not Parameter.VAR_KEYWORD and name not in _NOT_SETTINGS
+        for name, parameter in signature(plugin).parameters.items()
+        if name not in _NOT_SETTINGS
     }
 
 

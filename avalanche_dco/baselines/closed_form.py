@@ -9,16 +9,20 @@ product sums over all samples. With several positions :math:`G_n` is formed for 
 a time.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from avalanche_dco.baselines.layer_recording import parameter_owners
-from avalanche_dco.core.layers import MatrixLayer, is_plain, unfolded_patches
+from avalanche_dco.core.layers import (
+    Call,
+    MatrixLayer,
+    is_plain,
+    parameter_owners,
+    unfolded_patches,
+)
 
 Transform = Callable[[Tensor], Tensor]
 """Elementwise and multiplicative, f(ab) = f(a) f(b): ``torch.square`` or ``torch.abs``."""
@@ -27,29 +31,11 @@ CHUNK_ELEMENTS = 2**24
 """Elements of per-sample gradients held at a time: 64 MB of float32."""
 
 
-class Call(NamedTuple):
-    """One call of a layer in a forward pass."""
-
-    inputs: Tensor
-    outputs: Tensor
-
-
-@contextmanager
-def recorded_calls(model: nn.Module) -> Iterator[dict[MatrixLayer, list[Call]]]:
-    """Record the calls of the plain ``Linear`` and convolution layers inside the block.
-
-    :param model: the model; layers that share a parameter with others are left out.
-    """
+def single_use_layers(model: nn.Module) -> list[MatrixLayer]:
+    """The plain ``Linear`` and convolution layers that train a weight of their own."""
     owners = parameter_owners(model)
-    calls: dict[MatrixLayer, list[Call]] = {}
-
-    def record(layer: Any, inputs: tuple[Any, ...], by_name: dict[str, Any], outputs: Any) -> Any:
-        given = (*inputs, *by_name.values())[0]
-        calls.setdefault(layer, []).append(Call(given.detach(), outputs))
-        return outputs.clone()  # what follows may write into it: ReLU(inplace=True), masks
-
-    handles = [
-        module.register_forward_hook(record, with_kwargs=True)
+    return [
+        module
         for module in model.modules()
         if is_plain(module)
         # A weight that is computed from other parameters (weight_norm) is not a parameter.
@@ -57,11 +43,6 @@ def recorded_calls(model: nn.Module) -> Iterator[dict[MatrixLayer, list[Call]]]:
         and module.weight.requires_grad
         and all(len(owners[parameter]) == 1 for parameter in module.parameters(recurse=False))
     ]
-    try:
-        yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 Verdicts = dict[tuple[MatrixLayer, torch.Size], bool]
@@ -69,7 +50,7 @@ Verdicts = dict[tuple[MatrixLayer, torch.Size], bool]
 
 
 def in_closed_form(
-    calls: dict[MatrixLayer, list[Call]], losses: Tensor, verdicts: Verdicts
+    calls: Sequence[Call], losses: Tensor, verdicts: Verdicts
 ) -> dict[MatrixLayer, Call]:
     """The layers for which the closed form is exact, with their one call.
 
@@ -79,14 +60,15 @@ def in_closed_form(
     by a gradient in which each sample has a weight of its own: it equals the closed form's with
     the same weights only if each sample's gradient does.
 
-    :param calls: what :func:`recorded_calls` recorded.
+    :param calls: the calls of such layers in the forward pass.
     :param losses: the loss of each sample, whose graph is kept.
     :param verdicts: what is known from earlier batches; receives what is found.
     """
+    times = Counter(call.layer for call in calls)
     once = {
-        layer: recorded[0]
-        for layer, recorded in calls.items()
-        if len(recorded) == 1 and _may_have_samples_first(layer, recorded[0].inputs, len(losses))
+        call.layer: call
+        for call in calls
+        if times[call.layer] == 1 and _may_have_samples_first(call, len(losses))
     }
     exact = {layer: verdicts.get((layer, call.inputs.shape)) for layer, call in once.items()}
     new = [layer for layer, verdict in exact.items() if verdict is None]
@@ -106,7 +88,8 @@ def in_closed_form(
     return {layer: call for layer, call in once.items() if exact[layer]}
 
 
-def _may_have_samples_first(layer: MatrixLayer, inputs: Tensor, samples: int) -> bool:
+def _may_have_samples_first(call: Call, samples: int) -> bool:
+    layer, inputs, _ = call
     batched = inputs.ndim >= 2 if isinstance(layer, nn.Linear) else inputs.ndim == layer.weight.ndim
     return batched and inputs.shape[0] == samples
 

@@ -66,10 +66,11 @@ def set_effective_matrix(layer: MatrixLayer, matrix: Tensor) -> None:
     length.copy_(signed)
 
 
-def refuse_computed(layers: Mapping[str, MatrixLayer]) -> None:
+def refuse_computed(layers: Mapping[str, MatrixLayer], plugin: str) -> None:
     """Raise if what a trainable layer multiplies by cannot be set to a projection.
 
     :param layers: the layers to project, by name.
+    :param plugin: what to call the method that projects.
     """
     refused = {
         name: reason
@@ -80,7 +81,7 @@ def refuse_computed(layers: Mapping[str, MatrixLayer]) -> None:
     if refused:
         others = [name for name in layers if name not in refused]
         raise ModelError(
-            "GPM cannot protect "
+            f"{plugin} cannot protect "
             + "; ".join(f"layer '{name}': {reason}" for name, reason in refused.items())
             + ". So what multiplies the inputs cannot be set to its projection. Make it a "
             "parameter again, with torch.nn.utils.parametrize.remove_parametrizations or, for a "

@@ -7,7 +7,6 @@ GRU, models that return several tensors, ...) gets one backward pass per sample.
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from textwrap import shorten
 
 import torch
@@ -19,13 +18,13 @@ from torch.nn import functional
 
 from avalanche_dco.baselines.closed_form import (
     CHUNK_ELEMENTS,
-    Call,
     Transform,
     Verdicts,
     in_closed_form,
-    recorded_calls,
+    single_use_layers,
     transformed_sums,
 )
+from avalanche_dco.core.layers import Call, recorded_calls, rnn_backward_in_eval_mode
 from avalanche_dco.errors import GradientError, ModelError
 from avalanche_dco.plugins.support.model_state import attributes_kept
 
@@ -58,7 +57,7 @@ def mean_transformed_gradients(
     sums = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
     verdicts: Verdicts = {}
     samples = 0
-    with attributes_kept(model), _backward_of_rnns(model):
+    with attributes_kept(model), rnn_backward_in_eval_mode(model):
         for batch in batches:
             samples += len(batch[0])
             for name, value in _batch_sums(model, batch, loss, transform, verdicts):
@@ -71,9 +70,9 @@ def _batch_sums(
 ) -> Sums:
     x, y, task_labels = batch
     names: dict[Tensor, str] = {p: name for name, p in model.named_parameters() if p.requires_grad}
-    with torch.enable_grad(), recorded_calls(model) as calls:
+    with torch.enable_grad(), recorded_calls(single_use_layers(model)) as calls:
         outputs = avalanche_forward(model, x, task_labels)
-    rounding = _rounding(model, calls.values(), outputs) if isinstance(outputs, Tensor) else 0.0
+    rounding = _rounding(model, calls, outputs) if isinstance(outputs, Tensor) else 0.0
     if not _has_samples_first(model, batch, outputs, rounding):
         yield from _one_by_one(model, names, batch, None, rounding, loss, transform)
         return
@@ -224,9 +223,9 @@ def _by_task(
         yield x[chosen], y[chosen], (task,), outputs[chosen]
 
 
-def _rounding(model: nn.Module, layers: Iterable[list[Call]], outputs: Tensor) -> float:
+def _rounding(model: nn.Module, calls: Iterable[Call], outputs: Tensor) -> float:
     """The coarsest rounding on the way to the outputs, of weights or by autocast."""
-    dtypes = {outputs.dtype, *(call.outputs.dtype for calls in layers for call in calls)}
+    dtypes = {outputs.dtype, *(call.outputs.dtype for call in calls)}
     dtypes |= {p.dtype for p in model.parameters()}
     return max(torch.finfo(dtype).eps for dtype in dtypes if dtype.is_floating_point)
 
@@ -267,10 +266,3 @@ def _warn_of_loop(what: str, error: Exception) -> None:
         "backward pass per sample: they are exact, but slow.",
         stacklevel=3,
     )
-
-
-def _backward_of_rnns(model: nn.Module) -> AbstractContextManager[None]:
-    """CuDNN has no backward pass of RNNs in eval mode; torch's own kernels have one."""
-    if any(isinstance(module, nn.RNNBase) for module in model.modules()):
-        return torch.backends.cudnn.flags(enabled=False)
-    return nullcontext()

@@ -1,4 +1,4 @@
-"""What methods that compute with weights and gradients need, told before training starts."""
+"""What methods that compute with weights and gradients require, checked before training."""
 
 from typing import Any
 

@@ -101,9 +101,9 @@ class CompressedTasks:
         )
         return cls(directions, shared, own, targets, shares)
 
-    def following(self, x: Weights) -> CompressedTasks:
+    def adapted_to(self, x: Weights) -> CompressedTasks:
         """The same tasks for parameters that may have grown or moved to another device."""
-        directions = self.directions.following(x)
+        directions = self.directions.adapted_to(x)
         device = directions.device
         return replace(
             self,

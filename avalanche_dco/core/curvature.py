@@ -5,9 +5,8 @@ See :mod:`avalanche_dco.core.kronecker` for what is estimated, and for the index
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -21,13 +20,15 @@ from avalanche_dco.core.layers import (
     input_vectors,
     is_plain,
     output_vectors,
+    parameter_owners,
+    recorded_calls,
+    rnn_backward_in_eval_mode,
 )
 
 _BATCHES_BEFORE_MEASURING = 8
 """How many batches make factors that are good enough to compare measured changes with."""
 
 Gradients = dict[str, Tensor]
-Calls = dict["_Layer", list[tuple[Tensor, Tensor]]]
 
 
 class CurvatureEstimator:
@@ -40,6 +41,7 @@ class CurvatureEstimator:
     """
 
     def __init__(self, model: nn.Module, parameters: Mapping[str, nn.Parameter]):
+        self._model = model
         self._parameters = dict(parameters)
         self._layers = _matrix_layers(model, self._parameters)
         self._squares: Gradients = {}
@@ -51,25 +53,29 @@ class CurvatureEstimator:
         :param forward: runs the model on the batch and returns its outputs.
         :param samples: the number of samples in the batch.
         """
-        with _recorded(self._layers) as calls:
-            outputs = forward()
-        called = [output for pairs in calls.values() for _, output in pairs]
-        found = torch.autograd.grad(
-            outputs,
-            [*called, *self._parameters.values()],
-            grad_outputs=torch.randn_like(outputs),  # e
-            allow_unused=True,
-        )
-        deltas = iter(found[: len(called)])
+        with rnn_backward_in_eval_mode(self._model):
+            with (
+                _without_compilation(),
+                recorded_calls(layer.module for layer in self._layers) as calls,
+            ):
+                outputs = forward()
+            found = torch.autograd.grad(
+                outputs,
+                [*(call.outputs for call in calls), *self._parameters.values()],
+                grad_outputs=torch.randn_like(outputs),  # e
+                allow_unused=True,
+            )
+        deltas = list(zip(calls, found, strict=False))
         gradients = {
             name: at_least_single(gradient.to_dense() if gradient.is_sparse else gradient)
-            for name, gradient in zip(self._parameters, found[len(called) :], strict=True)
+            for name, gradient in zip(self._parameters, found[len(calls) :], strict=True)
             if gradient is not None
         }
         self._samples += samples
         with torch.no_grad():
-            for layer, pairs in calls.items():
-                layer.observe([(a, next(deltas)) for a, _ in pairs], gradients, samples)
+            for layer in self._layers:
+                pairs = [(c.inputs, d) for c, d in deltas if c.layer is layer.module]
+                layer.observe(pairs, gradients, samples)
             in_layers = {name for layer in self._layers if layer.found for name in layer.names}
             for name, gradient in gradients.items():
                 if name not in in_layers:
@@ -108,7 +114,7 @@ class _Layer:
         return bool(self._explained)
 
     def observe(
-        self, calls: list[tuple[Tensor, Tensor | None]], gradients: Gradients, samples: int
+        self, calls: Sequence[tuple[Tensor, Tensor | None]], gradients: Gradients, samples: int
     ) -> None:
         """Take in the calls of one batch.
 
@@ -152,39 +158,27 @@ class _Layer:
         return KroneckerFactors(A, S, self.bias is not None)
 
 
+def _without_compilation() -> AbstractContextManager[None]:
+    """Compiled models run as written: hooks would make torch compile them anew every time.
+
+    After a few times torch gives up and never runs the compiled model again.
+    """
+    if hasattr(torch.compiler, "set_stance"):  # torch 2.6
+        return torch.compiler.set_stance("force_eager")
+    return nullcontext()
+
+
 def _matrix_layers(model: nn.Module, wanted: Mapping[str, nn.Parameter]) -> list[_Layer]:
     """The layers whose weight is wanted and nobody else's."""
     names = {id(parameter): name for name, parameter in wanted.items()}
-    holders = Counter(
-        id(parameter) for module in model.modules() for parameter in module._parameters.values()
-    )
+    owners = parameter_owners(model)
     return [
         _Layer(module, names[id(module.weight)], names.get(id(module.bias)))
         for module in model.modules()
         if is_plain(module)
         and id(module.weight) in names
-        and all(holders[id(p)] == 1 for p in (module.weight, module.bias) if p is not None)
+        and all(len(owners[parameter]) == 1 for parameter in module.parameters(recurse=False))
     ]
-
-
-@contextmanager
-def _recorded(layers: list[_Layer]) -> Iterator[Calls]:
-    """The inputs and outputs of every call of the layers inside the block."""
-    calls: Calls = {}
-
-    def recorder(layer: _Layer) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
-        def record(_: nn.Module, inputs: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
-            calls.setdefault(layer, []).append((inputs[0].detach(), outputs))
-            return outputs.clone()  # what follows may write into it, as ReLU(inplace=True) does
-
-        return record
-
-    handles = [layer.module.register_forward_hook(recorder(layer)) for layer in layers]
-    try:
-        yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _same_product(delta: Tensor, a: Tensor, gradient: Tensor) -> bool:

@@ -5,13 +5,16 @@ See :mod:`avalanche_dco.core.kronecker` for the formula and the index legend.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from avalanche_dco.core.factors import Weights
 from avalanche_dco.core.kronecker import Curvature, KroneckerFactors, bias_of
 from avalanche_dco.core.layers import as_matrix, at_least_single, split_matrix
+from avalanche_dco.core.span import energy
 
 
 class DampedStep:
@@ -69,6 +72,55 @@ class DampedDiagonal:
         :param change: the update, shaped like the parameter.
         """
         return self._gain * change
+
+
+class DampedShare:
+    r"""How much of a gradient is damped away: :math:`1 - g^\top (I + \lambda M)^{-1} g / ||g||^2`.
+
+    The counterpart of :class:`avalanche_dco.core.span.DirectionSpan`; directions count by how much
+    they are damped. For lambda to infinity it is the share of g in their span.
+
+    :param curvature: M, of all past tasks.
+    :param strength: lambda.
+    """
+
+    def __init__(self, curvature: Curvature, strength: float):
+        self._layers = {
+            name: (DampedStep(f, strength), f.bias, len(f.S))
+            for name, f in curvature.layers.items()
+        }
+        self._diagonal = {
+            name: DampedDiagonal(part, strength) for name, part in curvature.diagonal.items()
+        }
+
+    def shares(self, gradients: Iterable[Weights]) -> Tensor:
+        """Each gradient's share, between 0 and 1.
+
+        :param gradients: tensors by parameter name. One without curvature counts in ``||g||^2``.
+            A gradient of zero has a share of 0, one that is not finite has NaN.
+        :return: one number per gradient, float64.
+        """
+        return torch.tensor([self._share(g) for g in gradients], dtype=torch.float64)
+
+    def _share(self, gradient: Weights) -> float:
+        damped = 0.0
+        for name, (step, bias, groups) in self._layers.items():
+            if name in gradient:
+                parts = [gradient[name]]
+                if bias:
+                    parts.append(gradient.get(bias_of(name), parts[0].new_zeros(len(parts[0]))))
+                damped += _inner(step, as_matrix(*map(at_least_single, parts), groups=groups))
+        for name, diagonal in self._diagonal.items():
+            if name in gradient:
+                damped += _inner(diagonal, at_least_single(gradient[name]))
+        whole = float(energy(gradient))
+        if not math.isfinite(whole):
+            return math.nan
+        return min(damped / whole, 1.0) if whole else 0.0
+
+
+def _inner(step: DampedStep | DampedDiagonal, part: Tensor) -> float:
+    return float((part.double() * step.correction(part)).sum())
 
 
 class DampedUpdate:

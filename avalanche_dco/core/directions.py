@@ -206,7 +206,7 @@ class Directions:
             start = factors[name].columns.stop
         return Directions(start, factors)
 
-    def following(self, x: Weights) -> Directions:
+    def adapted_to(self, x: Weights) -> Directions:
         """The same directions for parameters that may have grown or moved to another device.
 
         :param x: the model's parameters as they are now.
@@ -220,5 +220,5 @@ class Directions:
                 "parameter_filter."
             )
         return Directions(
-            self.k, {name: f.following(name, x[name]) for name, f in self.factors.items()}
+            self.k, {name: f.adapted_to(name, x[name]) for name, f in self.factors.items()}
         )

@@ -68,15 +68,15 @@ class Factors:
         """The parameter (or its gradient) as r x c matrix, a view where that is possible."""
         return tensor.detach().reshape(matrix_shape(self.shape)).to(self.U.dtype)
 
-    def following(self, name: str, parameter: Tensor) -> Factors:
-        """The same directions for a parameter that has grown or gone to another device.
+    def adapted_to(self, name: str, parameter: Tensor) -> Factors:
+        """The same directions for a parameter that has grown or moved to another device.
 
-        What is new has no part in them.
+        New rows and columns are zero.
         """
         shape = parameter.shape
         if parameter.device != self.U.device:
             moved = (self.U.to(parameter.device), self.V.to(parameter.device))
-            return Factors(*moved, self.shape, self.start).following(name, parameter)
+            return Factors(*moved, self.shape, self.start).adapted_to(name, parameter)
         if shape == self.shape:
             return self
         require_growth(name, self.shape, shape)

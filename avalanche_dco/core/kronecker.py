@@ -44,6 +44,7 @@ from torch.nn import functional
 
 from avalanche_dco.core.checked import entries, is_count, is_floating, require
 from avalanche_dco.core.factors import require_growth
+from avalanche_dco.core.layers import at_least_single
 from avalanche_dco.errors import ModelError
 
 
@@ -160,8 +161,8 @@ class Curvature:
             name: float((1 / (1 + strength * part)).mean()) for name, part in self.diagonal.items()
         }
 
-    def following(self, parameters: Mapping[str, Tensor]) -> Curvature:
-        """The same for parameters that may have grown or moved to another device.
+    def adapted_to(self, parameters: Mapping[str, Tensor]) -> Curvature:
+        """The same for parameters that may have grown, or moved to another device or precision.
 
         :param parameters: the model's parameters as they are now.
         """
@@ -180,10 +181,11 @@ class Curvature:
             inputs = math.prod(weight.shape[1:])
             before = (len(f.S) * f.S.shape[1], f.A.shape[1] - f.bias)
             require_growth(name, before, (weight.shape[0], inputs))
-            moved = KroneckerFactors(f.A.to(weight.device), f.S.to(weight.device), f.bias, f.tasks)
+            like = at_least_single(weight)
+            moved = KroneckerFactors(f.A.to(like), f.S.to(like), f.bias, f.tasks)
             layers[name] = moved.grown(weight.shape[0] // len(f.S), inputs, f.bias)
         diagonal = {
-            name: _padded(name, part.to(parameters[name].device), parameters[name].shape)
+            name: _padded(name, part.to(at_least_single(parameters[name])), parameters[name].shape)
             for name, part in self.diagonal.items()
         }
         return Curvature(layers, diagonal)

@@ -10,8 +10,9 @@ column.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeAlias, TypeGuard, get_args
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NamedTuple, TypeAlias, TypeGuard, get_args
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,51 @@ MatrixLayer: TypeAlias = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 def is_plain(module: nn.Module) -> TypeGuard[MatrixLayer]:
     """Whether a module is one of these layers; a subclass may do more than multiply."""
     return type(module) in get_args(MatrixLayer)
+
+
+def rnn_backward_in_eval_mode(model: nn.Module) -> AbstractContextManager[None]:
+    """CuDNN has no backward pass of RNNs in eval mode; torch's own kernels have one."""
+    if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+        return torch.backends.cudnn.flags(enabled=False)
+    return nullcontext()
+
+
+class Call(NamedTuple):
+    """One call of a layer in a forward pass."""
+
+    layer: MatrixLayer
+    inputs: Tensor
+    outputs: Tensor
+
+
+@contextmanager
+def recorded_calls(layers: Iterable[MatrixLayer]) -> Iterator[list[Call]]:
+    """Record the calls of some layers in the forward passes inside the block, in their order.
+
+    :param layers: the layers to listen to.
+    """
+    calls: list[Call] = []
+
+    def record(layer: Any, inputs: tuple[Any, ...], by_name: dict[str, Any], outputs: Any) -> Any:
+        given = (*inputs, *by_name.values())[0]
+        calls.append(Call(layer, given.detach(), outputs))
+        return outputs.clone()  # what follows may write into it: ReLU(inplace=True), masks
+
+    handles = [layer.register_forward_hook(record, with_kwargs=True) for layer in layers]
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def parameter_owners(model: nn.Module) -> dict[nn.Parameter, list[str]]:
+    """For every parameter the names of the modules that hold it: several if it is tied."""
+    owners: dict[nn.Parameter, list[str]] = {}
+    for name, module in model.named_modules():
+        for parameter in module.parameters(recurse=False):
+            owners.setdefault(parameter, []).append(name)
+    return owners
 
 
 def groups_of(layer: MatrixLayer) -> int:

@@ -146,9 +146,9 @@ class Penalty:
         parts = self.targets.split([f.U.shape[1] for f in factors.values()])
         return dict(zip(factors, parts, strict=True))
 
-    def following(self, x: Mapping[str, Tensor]) -> Penalty:
+    def adapted_to(self, x: Mapping[str, Tensor]) -> Penalty:
         """The same penalty for parameters that may have grown or moved to another device."""
-        directions = self.directions.following(x)
+        directions = self.directions.adapted_to(x)
         device = directions.device
         return Penalty(
             directions,

@@ -21,6 +21,7 @@ Everything is computed in float64, whatever precision the directions are kept in
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -111,10 +112,17 @@ def energy(gradient: Weights) -> Tensor:
     return torch.stack([length.to(lengths[0].device) for length in lengths]).square().sum()
 
 
-def mean_share(span: DirectionSpan | None, gradients: Iterable[Weights]) -> float:
+class Shares(Protocol):
+    """Whatever knows which share of a gradient is prohibited."""
+
+    def shares(self, gradients: Iterable[Weights]) -> Tensor:
+        """Each gradient's share; see :meth:`DirectionSpan.shares`."""
+
+
+def mean_share(span: Shares | None, gradients: Iterable[Weights]) -> float:
     """The mean over gradients of their shares; every gradient counts the same.
 
-    :param span: the span of the prohibited directions; None where there are none yet, so that
+    :param span: the prohibited directions; None where there are none yet, so that
         every share is 0 and no gradient is computed.
     :param gradients: one per mini-batch, see :meth:`DirectionSpan.shares`.
     """

@@ -11,25 +11,6 @@ import pandas as pd
 from avalanche_dco.errors import LogError, SettingError
 from avalanche_dco.persistence.files import checksum, write_atomically
 
-COLUMNS = (
-    "row",
-    "start",
-    "name",
-    "metric",
-    "phase",
-    "stream",
-    "task",
-    "experience",
-    "value",
-    "other",
-    "x",
-    "trained",
-    "training_experience",
-    "time",
-)
-HEADER = (",".join([*COLUMNS, "check"]) + "\n").encode()
-"""The last field of a line is a checksum of all that stands before it."""
-
 _DTYPES = {
     "row": "int64",
     "start": "int64",
@@ -46,6 +27,9 @@ _DTYPES = {
     "training_experience": "Int64",
     "time": "float64",
 }
+COLUMNS = tuple(_DTYPES)
+HEADER = (",".join([*COLUMNS, "check"]) + "\n").encode()
+"""The last field of a line is a checksum of all that stands before it."""
 
 
 def read_log(path: str | Path) -> pd.DataFrame:
@@ -73,14 +57,12 @@ def read_log(path: str | Path) -> pd.DataFrame:
     :return: the frame, in the order of logging.
     """
     path = Path(path)
-    refuse_special(path)
-    complete, fragment = split_fragment(path.read_bytes(), path)
+    complete, fragment = complete_lines(path)
     if fragment:
         warnings.warn(
             f"{path} ends in a line that was cut off, which is left out: {fragment!r}",
             stacklevel=2,
         )
-    verify_lines(complete, path)
     return parse_lines(complete)
 
 
@@ -92,22 +74,6 @@ def sealed(line: str) -> bytes:
     # A line is a line, whatever a metric may be called.
     content = line.replace("\r", " ").replace("\n", " ").encode(errors="backslashreplace")
     return b"%b,%b\n" % (content, _check(content))
-
-
-def verify_lines(lines: bytes, path: Path) -> None:
-    """Raise if a complete line is not as it was written.
-
-    :param lines: the content of a log, up to the end of a line.
-    :param path: its path, for the message.
-    """
-    for number, line in enumerate(lines.split(b"\n")[1:-1], 2):
-        content, _, check = line.rpartition(b",")
-        if check != _check(content):
-            raise LogError(
-                f"{path} is damaged: line {number} does not have the checksum it was written with "
-                f"({line[:200]!r}). Put a copy of the file back, or delete this line if you can "
-                "do without its value."
-            )
 
 
 def _check(content: bytes) -> bytes:
@@ -124,9 +90,13 @@ def refuse_special(path: Path) -> None:
         raise SettingError(f"{path} is not a file; give PandasLogger a file's path.")
 
 
-def split_fragment(content: bytes, path: Path) -> tuple[bytes, bytes]:
-    """Complete lines and the rest of a log, once it is sure that it is one."""
-    lines, newline, fragment = content.rpartition(b"\n")
+def complete_lines(path: Path) -> tuple[bytes, bytes]:
+    """The complete lines of a log, which are as they were written, and a last one that was cut off.
+
+    :param path: of a log; anything else is refused.
+    """
+    refuse_special(path)
+    lines, newline, fragment = path.read_bytes().rpartition(b"\n")
     complete = lines + newline
     if complete[: len(HEADER)] != HEADER[: len(complete)] or (
         not complete and not HEADER.startswith(fragment)
@@ -135,7 +105,20 @@ def split_fragment(content: bytes, path: Path) -> tuple[bytes, bytes]:
             f"{path} is not a metrics log of this version: its first line is not "
             f"'{HEADER.decode().strip()}'. Choose another path; the file was left as it is."
         )
+    verify_lines(complete, path)
     return complete, fragment
+
+
+def verify_lines(lines: bytes, path: Path) -> None:
+    """Raise if a complete line is not as it was written."""
+    for number, line in enumerate(lines.split(b"\n")[1:-1], 2):
+        content, _, check = line.rpartition(b",")
+        if check != _check(content):
+            raise LogError(
+                f"{path} is damaged: line {number} does not have the checksum it was written with "
+                f"({line[:200]!r}). Put a copy of the file back, or delete this line if you can "
+                "do without its value."
+            )
 
 
 def parse_lines(lines: bytes) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from avalanche.training.templates import SupervisedTemplate
 
 from avalanche_dco.errors import SettingError
 from avalanche_dco.logging.frames import write_parquet
-from avalanche_dco.logging.stores import FileStore, MemoryStore, Store
+from avalanche_dco.logging.stores import LineStore
 from avalanche_dco.logging.values import describe, parse_name, position
 from avalanche_dco.metrics.progress import TrainingProgress
 
@@ -51,10 +51,14 @@ class PandasLogger(BaseLogger):
                 "PandasLogger(parquet=True) needs pyarrow, which is not installed. Run "
                 "'pip install pyarrow', or leave parquet=True out and keep the CSV file."
             )
-        self.path = None if path is None else Path(path).absolute()
         self.parquet = parquet
         self._progress = TrainingProgress()
-        self._store: Store = MemoryStore() if self.path is None else FileStore(self.path)
+        self._store = LineStore(None if path is None else Path(path).absolute())
+
+    @property
+    def path(self) -> Path | None:
+        """The CSV file; None for a log in memory."""
+        return self._store.path
 
     def log_single_metric(self, name: str, value: Any, x_plot: Any) -> None:
         """Keep one value.
@@ -95,17 +99,15 @@ class PandasLogger(BaseLogger):
 
         Called by :func:`.maybe_load_checkpoint` where there is no checkpoint to go on from.
         """
-        if isinstance(self._store, FileStore):
-            self._store.restart()
+        self._store.restart()
 
     def resume_in(self, built: "PandasLogger") -> None:
         """Write to the file of another logger; called after a checkpoint was loaded.
 
         :param built: the logger of the strategy that the checkpoint is loaded into.
         """
-        if isinstance(self._store, FileStore) and isinstance(built._store, FileStore):
+        if self.path is not None and built.path is not None:
             self._store.resume_in(built._store)
-            self.path = built.path
 
     # Unlike before_training_exp it comes before the first metric of a training can be emitted.
     def before_train_dataset_adaptation(

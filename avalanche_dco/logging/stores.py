@@ -4,7 +4,6 @@ import csv
 import os
 import warnings
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
@@ -15,21 +14,34 @@ import pandas as pd
 from avalanche_dco.errors import LogError
 from avalanche_dco.logging.frames import (
     HEADER,
+    complete_lines,
     parse_lines,
     read_log,
     refuse_special,
     sealed,
-    split_fragment,
-    verify_lines,
 )
 
 
-class Store(ABC):
-    """Numbers the lines and keeps them."""
+class LineStore:
+    """Numbers the lines of a log and appends them to a file, or keeps them in memory.
 
-    def __init__(self) -> None:
-        self.next_row = 0
-        self.start = 0
+    Each line is one write to the end of the file, so a crash loses at most the one being written.
+    Pickled, a store with a file remembers its path and how many lines it wrote; it continues after
+    the last line that it finds there.
+
+    :param path: of the file; None for memory.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.next_row = self.start = 0
+        self._in_memory = bytearray(HEADER)
+        self._descriptor: int | None = None
+        self._size = 0
+        last = None if path is None else self._open(path, os.O_CREAT)
+        if last is not None:
+            self.next_row, self.start = last[0] + 1, last[1] + 1
+        self._first_row = self.next_row
 
     def append(self, fields: Sequence[Any]) -> None:
         """Keep one line.
@@ -38,54 +50,13 @@ class Store(ABC):
         """
         line = StringIO()
         csv.writer(line, lineterminator="").writerow((self.next_row, self.start, *fields))
-        self._write(sealed(line.getvalue()))
+        if self.path is None:
+            self._in_memory += sealed(line.getvalue())
+        else:
+            if self._descriptor is None:
+                self._open(self.path)
+            self._write(sealed(line.getvalue()))
         self.next_row += 1
-
-    @abstractmethod
-    def _write(self, line: bytes) -> None: ...
-
-    @abstractmethod
-    def to_frame(self) -> pd.DataFrame:
-        """All lines as a frame."""
-
-    @abstractmethod
-    def sync(self) -> None:
-        """Make what was written survive a power cut."""
-
-
-class MemoryStore(Store):
-    """Lines in memory; they live and are pickled with the logger."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lines = bytearray(HEADER)
-
-    def _write(self, line: bytes) -> None:
-        self._lines += line
-
-    def to_frame(self) -> pd.DataFrame:
-        return parse_lines(bytes(self._lines))
-
-    def sync(self) -> None:
-        """Memory does not survive; nothing to do."""
-
-
-class FileStore(Store):
-    """Lines in a file: one system call each, so a crash loses at most the one being written.
-
-    Pickled, it remembers its path and how many lines it wrote; it goes on behind the last line
-    of the file that it finds there.
-    """
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path = path
-        self._descriptor: int | None = None
-        self._size = 0
-        last = self._open(os.O_CREAT)
-        if last is not None:
-            self.next_row, self.start = last[0] + 1, last[1] + 1
-        self._first_row = self.next_row
 
     def restart(self) -> None:
         """Number from 0: what follows replaces what earlier starts have logged.
@@ -102,7 +73,7 @@ class FileStore(Store):
             )
             self.next_row = self._first_row = 0
 
-    def resume_in(self, opened: "FileStore") -> None:
+    def resume_in(self, opened: "LineStore") -> None:
         """Write to another file from now on, the same one if it was not moved.
 
         :param opened: a store that has just been opened on that file.
@@ -117,9 +88,11 @@ class FileStore(Store):
         self.path, self._descriptor = opened.path, None
 
     def to_frame(self) -> pd.DataFrame:
-        return read_log(self.path)
+        """All lines as a frame."""
+        return parse_lines(bytes(self._in_memory)) if self.path is None else read_log(self.path)
 
     def sync(self) -> None:
+        """Make what was written survive a power cut."""
         if self._descriptor is not None:
             try:
                 os.fsync(self._descriptor)
@@ -127,11 +100,6 @@ class FileStore(Store):
                 self._give_up(error)
 
     def _write(self, line: bytes) -> None:
-        if self._descriptor is None:
-            self._open()
-        self._write_all(line)
-
-    def _write_all(self, line: bytes) -> None:
         assert self._descriptor is not None
         try:
             size = os.fstat(self._descriptor).st_size
@@ -147,38 +115,38 @@ class FileStore(Store):
                 "of its own."
             )
 
-    def _open(self, create: int = 0) -> tuple[int, int] | None:
+    def _open(self, path: Path, create: int = 0) -> tuple[int, int] | None:
         """Open for appending, mend the end of the file; row and start of its last line.
 
+        :param path: of the file.
         :param create: ``os.O_CREAT`` to make the file if there is none.
         """
         try:
-            refuse_special(self.path)
+            refuse_special(path)
             if create:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-            elif not self.path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+            elif not path.exists():
                 raise LogError(
-                    f"{self.path} is gone: this run has logged {self.next_row} values there. Put "
+                    f"{path} is gone: this run has logged {self.next_row} values there. Put "
                     "it back. If it was moved with its checkpoint, build the strategy with a "
                     "PandasLogger for the new path and load the checkpoint with "
                     "avalanche_dco.maybe_load_checkpoint."
                 )
-            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | create, 0o666)
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | create, 0o666)
             self._close = weakref.finalize(self, os.close, self._descriptor)
-            complete, fragment = split_fragment(self.path.read_bytes(), self.path)
+            complete, fragment = complete_lines(path)
             if fragment:
                 warnings.warn(
-                    f"{self.path} ended in a line that was cut off when the run was killed; it "
+                    f"{path} ended in a line that was cut off when the run was killed; it "
                     f"was taken out and the log goes on behind it: {fragment!r}",
                     stacklevel=2,
                 )
                 os.ftruncate(self._descriptor, len(complete))
-            verify_lines(complete, self.path)
             self._size = len(complete)
         except OSError as error:
             self._give_up(error)
         if not complete:
-            self._write_all(HEADER)
+            self._write(HEADER)
         lines = complete.splitlines()[1:]
         if not lines:
             return None

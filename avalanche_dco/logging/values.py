@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from numbers import Complex, Real
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from avalanche_dco.metrics.names import MetricName, NameParts
 
+_NUMBERED = {"Task": "task", "Exp": "experience"}
 _LONGEST_INTEGER = 2000
 """Bits; Python may refuse to write, or to read, more than 640 digits."""
 
@@ -31,16 +31,15 @@ def parse_name(name: str) -> NameParts:
     metric, *rest = name.split("/")
     found: dict[str, Any] = {}
     for part in rest:
-        match = re.fullmatch(
-            r"(?P<phase>.+)_phase|(?P<stream>.+)_stream|Task(?P<task>\d{1,18})"
-            r"|Exp(?P<experience>\d{1,18})",
-            part,
-        )
-        if match is None:
-            metric += f"/{part}"
+        text, _, kind = part.rpartition("_")
+        prefix = part.rstrip("0123456789")
+        digits = part[len(prefix) :]
+        if text and kind in ("phase", "stream"):
+            found[kind] = text
+        elif prefix in _NUMBERED and 0 < len(digits) <= 18:
+            found[_NUMBERED[prefix]] = int(digits)
         else:
-            kind, text = match.lastgroup, match[match.lastgroup or 0]
-            found[str(kind)] = text if kind in ("phase", "stream") else int(text)
+            metric += f"/{part}"
     return NameParts(metric, **found)
 
 

@@ -11,10 +11,11 @@ from avalanche.evaluation.metric_results import MetricValue
 from avalanche.training.templates import SupervisedTemplate
 
 from avalanche_dco.core.factors import Weights
-from avalanche_dco.core.span import DirectionSpan, mean_share
+from avalanche_dco.core.span import Shares, mean_share
 from avalanche_dco.errors import SettingError
 from avalanche_dco.metrics.names import MetricName
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
+from avalanche_dco.plugins.dco_kron import DCOKronPlugin
 from avalanche_dco.plugins.support.gradients import criterion_gradients, trainable
 from avalanche_dco.plugins.support.isolation import isolated
 from avalanche_dco.plugins.support.sampling import BatchStream
@@ -38,6 +39,8 @@ class _DirectionMetric(PluginMetric):
 
 class Capacity(_DirectionMetric):
     """Share of the gradients' energy in the span of earlier experiences' directions.
+
+    With DCO-KRON, whose directions are all that there are, each counts by how much it is damped.
 
     ``CapacityStart`` is measured before the first training step of an experience,
     ``CapacityEnd`` after its training, at the weights x* that it leaves behind. Both look at the
@@ -63,7 +66,7 @@ class Capacity(_DirectionMetric):
     def reset(self) -> None:
         """Forget the latest shares."""
         self._shares: dict[str, float] = {}
-        self._span: DirectionSpan | None = None  # for one experience
+        self._span: Shares | None = None  # for one experience
 
     def result(self) -> dict[str, float]:
         """The shares of the latest experience, by the metric's name."""
@@ -71,9 +74,7 @@ class Capacity(_DirectionMetric):
 
     def before_training_exp(self, strategy: SupervisedTemplate) -> MetricValue | None:
         self.reset()
-        penalty = _plugin_of(strategy, self).penalty
-        if penalty is not None:
-            self._span = DirectionSpan(penalty.directions, couple_layers=penalty.couple_layers)
+        self._span = _plugin_of(strategy, self).prohibited()
         value = self._measured(strategy, "CapacityStart") if self.start else None
         if not self.end:
             self._span = None
@@ -117,7 +118,8 @@ def capacity_metrics(
 ) -> list[PluginMetric]:
     """The capacity meter for an evaluator: ``EvaluationPlugin(capacity_metrics(), loggers=...)``.
 
-    The strategy must have a plugin whose directions can be measured, DCO's or DCO-COMP's.
+    The strategy must have a plugin whose directions can be measured: DCO's, DCO-COMP's or
+    DCO-KRON's.
 
     :param start: emit the gradients' share in the prohibited directions when training starts.
     :param end: emit it when training has ended.
@@ -132,12 +134,15 @@ def capacity_metrics(
     return metrics
 
 
-def _plugin_of(strategy: SupervisedTemplate, metric: PluginMetric) -> DirectionConstrainedPlugin:
-    found = [p for p in strategy.plugins if isinstance(p, DirectionConstrainedPlugin)]
+def _plugin_of(
+    strategy: SupervisedTemplate, metric: PluginMetric
+) -> DirectionConstrainedPlugin | DCOKronPlugin:
+    kinds = (DirectionConstrainedPlugin, DCOKronPlugin)
+    found = [p for p in strategy.plugins if isinstance(p, kinds)]
     if not found:
         raise SettingError(
             f"The metric {metric} measures prohibited directions, but the strategy has no plugin "
-            "that collects any. Give it one, plugins=[DCOPlugin()] or plugins=[DCOCompPlugin()], "
+            "that collects any. Give it one, plugins=[DCOKronPlugin()] or plugins=[DCOPlugin()], "
             "or leave capacity_metrics() out of its evaluator."
         )
     return found[0]

@@ -63,19 +63,18 @@ def save_checkpoint(strategy: SupervisedTemplate, path: str | os.PathLike[str]) 
         "outputs": output_paths(strategy),
     }
 
-    def write(file: Any) -> None:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", dill.PicklingWarning)
-                torch.save(content, file, pickle_module=PICKLE_MODULE)
-        except (pickle.PicklingError, TypeError, AttributeError, NotImplementedError) as error:
-            raise CheckpointError(
-                f"The strategy holds something that cannot be saved: {error}. Look for open "
-                "connections, locks, generators or running iterators in your plugins, loggers and "
-                "model, and leave them out with __getstate__."
-            ) from error
-
-    write_sealed(Path(path), about, write)
+    payload = io.BytesIO()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dill.PicklingWarning)
+            torch.save(content, payload, pickle_module=PICKLE_MODULE)
+    except (pickle.PicklingError, TypeError, AttributeError, NotImplementedError) as error:
+        raise CheckpointError(
+            f"The strategy holds something that cannot be saved: {error}. Look for open "
+            "connections, locks, generators or running iterators in your plugins, loggers and "
+            "model, and leave them out with __getstate__."
+        ) from error
+    write_sealed(Path(path), about, payload.getbuffer())
 
 
 def maybe_load_checkpoint(

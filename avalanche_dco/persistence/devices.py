@@ -23,7 +23,7 @@ def existing_device(device: Any) -> torch.device:
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError, TypeError) as error:  # torch raises any of them
         raise CheckpointError(
-            f"map_location={device!r} names no device that is here ({_first_line(error)}). "
+            f"map_location={device!r} names no device that is here ({str(error).splitlines()[0]}). "
             "Nothing was loaded; use map_location='cpu', or a device that torch can use."
         ) from error
     return found
@@ -38,13 +38,9 @@ def device_map(map_location: MapLocation) -> dict[str, str] | None:
     """
     if map_location is None:
         return None
-    if isinstance(map_location, Mapping):
-        return _checked(map_location)
-    gpus = ["cuda", *(f"cuda:{index}" for index in range(100))]
-    return {"cpu": "cpu"} | dict.fromkeys(gpus, str(existing_device(map_location)))
-
-
-def _checked(map_location: Mapping[str, str | torch.device]) -> dict[str, str]:
+    if not isinstance(map_location, Mapping):
+        gpus = ["cuda", *(f"cuda:{index}" for index in range(100))]
+        return {"cpu": "cpu"} | dict.fromkeys(gpus, str(existing_device(map_location)))
     devices = {str(saved): str(existing_device(to)) for saved, to in map_location.items()}
     if devices.get("cpu", "cpu") != "cpu":
         raise CheckpointError(
@@ -56,7 +52,3 @@ def _checked(map_location: Mapping[str, str | torch.device]) -> dict[str, str]:
         if name in devices:
             devices.setdefault(same, devices[name])
     return devices
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0].rstrip(".")

@@ -10,6 +10,7 @@ import io
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import IO, Any, Protocol, runtime_checkable
 
 from avalanche.logging import TensorboardLogger
@@ -29,12 +30,12 @@ class ResumableLogger(Protocol):
         """It comes from a checkpoint; ``built`` takes its place in the strategy that is built."""
 
 
+@dataclass
 class Outputs:
     """Files and TensorBoard loggers of a strategy, by the paths they had when it was saved."""
 
-    def __init__(self, by_path: Mapping[str, Any]):
-        self.by_path = by_path
-        self.contents: list[tuple[IO[str], str]] = []
+    by_path: Mapping[str, Any] = field(default_factory=dict)
+    contents: list[tuple[IO[str], str]] = field(default_factory=list)
 
     def restore_contents(self) -> None:
         """Give files that are emptied when they are opened the content they had."""
@@ -45,7 +46,7 @@ class Outputs:
             file.flush()
 
 
-_outputs = Outputs({})
+_outputs = Outputs()
 
 
 def output_paths(strategy: SupervisedTemplate) -> dict[str, str]:
@@ -70,9 +71,10 @@ def outputs_of(strategy: SupervisedTemplate, saved: Mapping[str, str]) -> Iterat
         _outputs = before
 
 
-def reopened_file(
-    path: str, mode: str, encoding: str, content: str | None
-) -> IO[str]:  # called by unpickling
+# The next three functions are called by unpickling.
+
+
+def reopened_file(path: str, mode: str, encoding: str, content: str | None) -> IO[str]:
     """A file that a logger or plugin had open for writing.
 
     :param path: its path when it was saved.
@@ -95,7 +97,7 @@ def reopened_file(
     return file
 
 
-def rebuilt_text_logger(cls: type[Any], state: dict[str, Any]) -> Any:  # called by unpickling
+def rebuilt_text_logger(cls: type[Any], state: dict[str, Any]) -> Any:
     """A text logger whose file may have another path; Avalanche's own way opens the old one."""
     logger = object.__new__(cls)
     logger.__dict__.update(state)
@@ -103,9 +105,7 @@ def rebuilt_text_logger(cls: type[Any], state: dict[str, Any]) -> Any:  # called
     return logger
 
 
-def rebuilt_tensorboard_logger(
-    cls: type[Any], state: tuple[Any, str]
-) -> Any:  # called by unpickling
+def rebuilt_tensorboard_logger(cls: type[Any], state: tuple[Any, str]) -> Any:
     """A TensorBoard logger, which is nothing but its writer."""
     logger = _outputs.by_path.get(str(state[0]))
     if logger is None:

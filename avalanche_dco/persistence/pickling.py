@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import dill
@@ -31,32 +31,24 @@ class StrategyPickler(dill.Pickler):
     * Devices follow ``map_location`` as in Avalanche, but in silence.
     """
 
-    def save(self, obj: Any, save_persistent_id: bool = True) -> None:
-        """Write one object; called by pickle for each."""
-        if id(obj) not in self.memo:
-            if isinstance(obj, type) and _can_be_imported(obj):
-                self.save_global(obj)
-                return
-            if isinstance(obj, torch.device):
-                self.save_reduce(_mapped_device, (str(obj),), obj=obj)
-                return
-            if is_open_for_writing(obj):
-                obj.flush()
-                content = None
-                if obj.mode.startswith("w"):
-                    with open(obj.name, encoding=obj.encoding, newline="") as file:
-                        content = file.read()
-                arguments = (str(obj.name), obj.mode, obj.encoding, content)
-                self.save_reduce(reopened_file, arguments, obj=obj)
-                return
-            if isinstance(obj, TextLogger) and is_open_for_writing(obj.file):
-                self.save_reduce(rebuilt_text_logger, (type(obj), vars(obj)), obj=obj)
-                return
-            if isinstance(obj, TensorboardLogger):
-                state = (type(obj), obj.__getstate__())
-                self.save_reduce(rebuilt_tensorboard_logger, state, obj=obj)
-                return
-        super().save(obj, save_persistent_id)
+    def reducer_override(self, obj: Any) -> Any:
+        """How to pickle an object, if otherwise than dill does."""
+        if isinstance(obj, type) and _can_be_imported(obj):
+            return obj.__qualname__
+        if isinstance(obj, torch.device):
+            return _mapped_device, (str(obj),)
+        if is_open_for_writing(obj):
+            obj.flush()
+            content = None
+            if obj.mode.startswith("w"):
+                with open(obj.name, encoding=obj.encoding, newline="") as file:
+                    content = file.read()
+            return reopened_file, (str(obj.name), obj.mode, obj.encoding, content)
+        if isinstance(obj, TextLogger) and is_open_for_writing(obj.file):
+            return rebuilt_text_logger, (type(obj), vars(obj))
+        if isinstance(obj, TensorboardLogger):
+            return rebuilt_tensorboard_logger, (type(obj), obj.__getstate__())
+        return NotImplemented
 
 
 def _can_be_imported(cls: type) -> bool:
@@ -73,12 +65,5 @@ def _mapped_device(name: str) -> torch.device:
     return torch.device(mapping.get(name, name) if isinstance(mapping, dict) else name)
 
 
-def _as_module() -> ModuleType:
-    """As dill, with the pickler above: torch.save asks for a module."""
-    module = ModuleType("avalanche_dco_dill")
-    module.__dict__.update(vars(dill) | {"__name__": "dill", "Pickler": StrategyPickler})
-    return module
-
-
-PICKLE_MODULE = _as_module()
-"""For ``torch.save``; dill itself and its settings stay as they are."""
+PICKLE_MODULE: Any = SimpleNamespace(__name__=__name__, Pickler=StrategyPickler)
+"""For ``torch.save``, which asks for a module; dill itself and its settings stay as they are."""

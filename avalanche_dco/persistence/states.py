@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ import torch
 
 from avalanche_dco.errors import CheckpointError
 from avalanche_dco.persistence.devices import existing_device
-from avalanche_dco.persistence.files import is_there, replacing
+from avalanche_dco.persistence.files import is_there, write_alone
 
 if TYPE_CHECKING:  # plugins use this package's checksum
     from avalanche_dco.plugins.support.state import PluginState
@@ -22,9 +23,9 @@ def save_plugin_state(plugin: PluginState, path: str | os.PathLike[str]) -> None
     :param plugin: a plugin of this package.
     :param path: the file; the previous one is replaced once the new one is whole.
     """
-    state = plugin.state_dict()
-    with replacing(Path(path)) as file:
-        torch.save(state, file)  # type: ignore[arg-type]
+    content = io.BytesIO()
+    torch.save(plugin.state_dict(), content)
+    write_alone(Path(path), content.getbuffer())
 
 
 def load_plugin_state(

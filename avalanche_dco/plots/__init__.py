@@ -11,7 +11,12 @@ pages.
 """
 
 from avalanche_dco.plots.bars import plot_fwi_bwt
-from avalanche_dco.plots.curves import MOST_SHADED, plot_average_error, plot_capacity
+from avalanche_dco.plots.curves import (
+    MOST_SHADED,
+    plot_average_error,
+    plot_capacity,
+    plot_free_directions,
+)
 from avalanche_dco.plots.heat_maps import draw_error_matrix, plot_error_matrix
 from avalanche_dco.plots.style import PALETTE, add_legend, start_at_zero
 
@@ -23,6 +28,7 @@ __all__ = [
     "plot_average_error",
     "plot_capacity",
     "plot_error_matrix",
+    "plot_free_directions",
     "plot_fwi_bwt",
     "start_at_zero",
 ]

@@ -17,6 +17,7 @@ from avalanche_dco.plots.style import (
     start_at_zero,
 )
 
+FREE_DIRECTIONS = "DCO_FreeDirections"
 MOST_SHADED = 6
 """The most methods whose standard deviations are shaded in one figure."""
 
@@ -90,4 +91,27 @@ def plot_capacity(frame: pd.DataFrame) -> Figure:
     for axes in (share, memory):
         axes.grid(alpha=0.3)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return figure
+
+
+def plot_free_directions(frame: pd.DataFrame) -> Figure:
+    """The share of each layer's directions that is still free, against the number of trainings.
+
+    One line per layer, means over seeds; 1 means that the layer may move freely, 0 that it is full.
+
+    :param frame: metrics of one method with ``DCO_FreeDirections/LAYER`` in them, which
+        :class:`.DCOKronPlugin` emits.
+    """
+    layers = [m for m in frame["metric"].unique() if m.startswith(f"{FREE_DIRECTIONS}/")]
+    figure, axes = new_figure(WIDTH)
+    for index, metric in enumerate(layers or [FREE_DIRECTIONS]):  # raises if there is none
+        last = latest(select(frame, metric, None), ["seed", "trained"])
+        mean = last.groupby("trained")["value"].mean()
+        label = metric.removeprefix(f"{FREE_DIRECTIONS}/")
+        axes.plot(mean.index, mean, label=label, **look_of(index))
+    axes.set(xlabel="Experiences trained", ylabel="Share of free directions")
+    axes.set_ylim(-0.03, 1.03)
+    axes.grid(alpha=0.3)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    add_legend(axes)
     return figure

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from avalanche.benchmarks import OnlineCLExperience
 from avalanche.core import SupervisedPlugin
@@ -15,10 +15,10 @@ from torch.nn.parameter import is_lazy
 
 from avalanche_dco.core.directions import Directions
 from avalanche_dco.core.factors import Weights
+from avalanche_dco.core.span import DirectionSpan
 from avalanche_dco.errors import ModelError
 from avalanche_dco.plugins.support.checks import InputChecks, naming_experience
 from avalanche_dco.plugins.support.compatibility import (
-    ParameterFilter,
     constrained_parameters,
     refuse_other_plugins,
     refuse_sparse_optimizer,
@@ -32,86 +32,21 @@ from avalanche_dco.plugins.support.gradient_samplers import (
 from avalanche_dco.plugins.support.gradients import assign, snapshot, trainable
 from avalanche_dco.plugins.support.isolation import isolated
 from avalanche_dco.plugins.support.memory import MemoryLimit
-from avalanche_dco.plugins.support.penalised_training import PenalisedTraining, PenaltyStep
+from avalanche_dco.plugins.support.penalised_training import PenalisedTraining
 from avalanche_dco.plugins.support.push import push_into_cone
-from avalanche_dco.plugins.support.settings import check_direction_settings
 from avalanche_dco.plugins.support.training_batches import can_travel, training_batches
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
 
-GradientSource = Literal["criterion", "logits"]
-
 
 class DirectionConstrainedPlugin(
     InputChecks, MemoryLimit, PenalisedTraining, SupervisedPlugin, ABC
 ):
-    """What DCO and DCO-COMP have in common; they differ in how directions are stored (step 4).
+    """What DCO and DCO-COMP have in common; they differ in how directions are stored (step 4)."""
 
-    For the arguments, see :class:`avalanche_dco.DCOPlugin`.
-    """
-
-    _SETTINGS: tuple[str, ...] = (
-        "k",
-        "dco_lambda",
-        "penalty_step",
-        "couple_layers",
-        "gradient_source",
-    )
-    _BINDING: tuple[str, ...] = ("couple_layers",)
-    _ON_MODEL_DEVICE = False  # see _follow
-
-    def __init__(
-        self,
-        k: int = 1000,
-        *,
-        dco_lambda: float = 100.0,
-        gamma_1: float = 0.0,
-        gamma_2: float = 0.1,
-        push_epochs: int = 10,
-        averaged_points: int = 16,
-        theta: float = 0.2,
-        gradients_per_update: int = 128,
-        tau: int = 2,
-        rho: float = 100.0,
-        autoencoder_lr: float = 1e-2,
-        autoencoder_updates: int = 200,
-        autoencoder_tolerance: float | None = None,
-        trajectory_lr: float = 1e-3,
-        penalty_step: PenaltyStep = "implicit",
-        max_penalty_grad_norm: float | None = 20.0,
-        move_unused: bool = False,
-        couple_layers: bool = True,
-        gradient_source: GradientSource = "criterion",
-        parameter_filter: ParameterFilter | None = None,
-        max_bytes: float | None = None,
-    ):
-        super().__init__()
-        self.k = k
-        self.dco_lambda = dco_lambda
-        self.gamma_1 = gamma_1
-        self.gamma_2 = gamma_2
-        self.push_epochs = push_epochs
-        self.averaged_points = averaged_points
-        self.theta = theta
-        self.gradients_per_update = gradients_per_update
-        self.tau = tau
-        self.rho = rho
-        self.autoencoder_lr = autoencoder_lr
-        self.autoencoder_updates = autoencoder_updates
-        self.autoencoder_tolerance = autoencoder_tolerance
-        self.trajectory_lr = trajectory_lr
-        self.penalty_step = penalty_step
-        self.max_penalty_grad_norm = max_penalty_grad_norm
-        self.move_unused = move_unused
-        self.couple_layers = couple_layers
-        self.gradient_source = gradient_source
-        self.parameter_filter = parameter_filter
-        self.max_bytes = max_bytes
-
-        check_direction_settings(vars(self))
-
-        self._warned_of_early_evaluation = False
+    _ON_MODEL_DEVICE = False  # see _adapt_to
+    _warned_of_early_evaluation = False
 
     @property
     def _k_to_learn(self) -> int:
@@ -122,6 +57,12 @@ class DirectionConstrainedPlugin(
     def _pushes(self) -> bool:
         """Whether step 2 moves the weights; a push of length 0 needs no trajectory."""
         return self.push_epochs > 0 and self.theta > 0
+
+    def prohibited(self) -> DirectionSpan | None:
+        """The span of all directions so far, for the capacity meter; None if there are none."""
+        if self.penalty is None:
+            return None
+        return DirectionSpan(self.penalty.directions, couple_layers=self.penalty.couple_layers)
 
     # ---------------------------------------------------------------- step 1: train the model
 
@@ -151,7 +92,7 @@ class DirectionConstrainedPlugin(
             if self.max_bytes is not None:
                 self._warn_of_memory(strategy, constrained, self.max_bytes)
         if self.penalty is not None:
-            self._follow(dict(strategy.model.named_parameters()))
+            self._adapt_to(dict(strategy.model.named_parameters()))
         self._start_training(strategy)
 
     # ------------------------------------------------------- steps 2 to 4, after an experience
@@ -236,7 +177,7 @@ class DirectionConstrainedPlugin(
         """
 
     @abstractmethod
-    def _follow(self, parameters: Weights) -> None:
+    def _adapt_to(self, parameters: Weights) -> None:
         """Fit what is kept to parameters that may have grown."""
 
     def _constrained(self, strategy: SupervisedTemplate) -> dict[str, Parameter]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -12,11 +12,11 @@ from avalanche_dco.core.compression import Loss, Start, compress
 from avalanche_dco.core.directions import Directions
 from avalanche_dco.core.factors import Weights, bytes_of_directions, common_dtype, matrix_shape
 from avalanche_dco.core.penalty import Penalty
-from avalanche_dco.errors import SettingError
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
+from avalanche_dco.plugins.support.declared import setting
 from avalanche_dco.plugins.support.kept import Directed, Kept
 from avalanche_dco.plugins.support.reporting import publish
-from avalanche_dco.plugins.support.settings import check_count, check_number
+from avalanche_dco.plugins.support.settings import authors
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
@@ -34,84 +34,72 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
 
     Beside DCO's metrics it reports ``DCO_CompressionError``, the relative reconstruction error of
     each compression update.
-
-    :param k: number of directions kept, for all experiences together. The paper has 1000 for
-        Permuted MNIST, 400 for Split MNIST and 2000 for Split CIFAR-100.
-    :param new_task_k: number of directions learned for a new experience before they are
-        compressed; ``k // 4`` by default. Tasks that have much in common do better with more, up to
-        ``k``.
-    :param compression_updates: number of updates of the compression.
-    :param compression_lr: learning rate of its Adam.
-    :param compression_start: where a compression starts: from the columns that are there, with
-        the shared ones staying shared (``"previous"``) or those with the largest part in the loss
-        becoming shared (``"largest"``), or from small random numbers (``"noise"``).
-    :param compression_loss: what a compression is to reconstruct: directions weighted by the share
-        of their task's gradients along them (``"gradients"``), or all alike (``"directions"``),
-        which is the paper's Eq. (dco_comp1) and forgets more.
-    :param settings: all other arguments of :class:`avalanche_dco.DCOPlugin`.
     """
 
     _KEEPS = (
         Kept("tasks", Directed(CompressedTasks), "_tasks"),
         Kept("penalty", Directed(Penalty), derived=True),  # its directions are those of the tasks
     )
-    _SETTINGS = (*DirectionConstrainedPlugin._SETTINGS, "compression_loss")
-    _BINDING = (*DirectionConstrainedPlugin._BINDING, "k", "compression_loss")
 
-    def __init__(
-        self,
-        k: int = 1000,
-        *,
-        new_task_k: int | None = None,
-        compression_updates: int = 50,
-        compression_lr: float = 2e-2,
-        compression_start: Start = "previous",
-        compression_loss: Loss = "gradients",
-        **settings: Any,
-    ):
-        super().__init__(k, **settings)
-        check_count(
-            "k", k, at_least=2, meaning="the number of directions, of which half are shared"
-        )
-        if new_task_k is not None:
-            check_count(
-                "new_task_k",
-                new_task_k,
-                at_least=1,
-                meaning="the number of directions learned for a new experience",
-            )
-        check_count(
-            "compression_updates",
-            compression_updates,
-            at_least=1,
-            meaning="the number of updates of the compression",
-        )
-        check_number(
-            "compression_lr", compression_lr, above_low=True, meaning="Adam's learning rate"
-        )
-        if compression_start not in get_args(Start):
-            raise SettingError(
-                f"compression_start={compression_start!r} must be 'previous' (shared columns stay "
-                "shared), 'largest' (the columns with the largest part in the loss are shared) or "
-                "'noise' (small random numbers)."
-            )
-        if compression_loss not in get_args(Loss):
-            raise SettingError(
-                f"compression_loss={compression_loss!r} must be 'gradients' (directions count by "
-                "the share of their task's gradients along them) or 'directions' (all count by "
-                "their length, as in the paper)."
-            )
-        self.new_task_k = max(1, k // 4) if new_task_k is None else new_task_k
-        self.compression_updates = compression_updates
-        self.compression_lr = compression_lr
-        self.compression_start: Start = compression_start
-        self.compression_loss: Loss = compression_loss
+    k: int = DirectionConstrainedPlugin.SETTINGS["k"].but(
+        at_least=2,
+        binding=True,
+        published=authors(1000, split_mnist=400, split_cifar100=2000, among=(400, 1000, 2000)),
+        meaning="number of directions kept, for all experiences together, of which half are "
+        "shared.",
+    )
+    max_penalty_grad_norm: float | None = DirectionConstrainedPlugin.SETTINGS[
+        "max_penalty_grad_norm"
+    ].but(published=authors(20.0, mnist_fashion=2000.0, split_cifar100=10.0))
+    new_task_k: int | None = setting(
+        default=None,
+        at_least=1,
+        none="a quarter of k",
+        meaning="number of directions learned for a new experience before they are compressed. "
+        "Tasks that have much in common do better with more, up to k.",
+    )
+    compression_updates: int = setting(
+        default=50,
+        at_least=1,
+        published=authors(50),
+        meaning="number of updates of the compression.",
+    )
+    compression_lr: float = setting(
+        default=2e-2,
+        above=0,
+        published=authors(2e-2),
+        meaning="learning rate of the compression's Adam.",
+    )
+    compression_start: Start = setting(
+        default="previous",
+        meaning="where a compression starts.",
+        choices={
+            "previous": "from the columns that are there, and shared ones stay shared",
+            "largest": "from the columns that are there, and those with the largest part in the "
+            "loss are shared",
+            "noise": "from small random numbers",
+        },
+    )
+    compression_loss: Loss = setting(
+        default="gradients",
+        binding=True,
+        meaning="what a compression is to reconstruct.",
+        choices={
+            "gradients": "directions, weighted by the share of their task's gradients along them",
+            "directions": "all directions alike, the paper's Eq. (dco_comp1), which forgets more",
+        },
+    )
 
-        # Kept between experiences.
+    def __post_init__(self) -> None:
+        """Nothing has been learned yet."""
+        super().__post_init__()
+        if self.new_task_k is None:
+            self.new_task_k = max(1, self.k // 4)
         self._tasks: CompressedTasks | None = None
 
     @property
     def _k_to_learn(self) -> int:
+        assert self.new_task_k is not None
         return self.new_task_k
 
     def _stored(
@@ -140,9 +128,9 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
             publish(strategy, "DCO_CompressionError", error, update)
         return {"_tasks": tasks, "penalty": tasks.penalty()}
 
-    def _follow(self, parameters: Weights) -> None:
+    def _adapt_to(self, parameters: Weights) -> None:
         assert self._tasks is not None
-        self._keep(self._tasks.following(parameters))
+        self._keep(self._tasks.adapted_to(parameters))
 
     def _keep(self, tasks: CompressedTasks | None) -> None:
         penalty = None if tasks is None else tasks.penalty()

@@ -10,7 +10,7 @@ import torch
 from avalanche.core import SupervisedPlugin
 
 from avalanche_dco.core.curvature import CurvatureEstimator
-from avalanche_dco.core.damping import DampedUpdate
+from avalanche_dco.core.damping import DampedShare, DampedUpdate
 from avalanche_dco.core.kronecker import Curvature
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
 from avalanche_dco.plugins.support.checks import InputChecks, naming_experience
@@ -19,12 +19,13 @@ from avalanche_dco.plugins.support.compatibility import (
     constrained_parameters,
     refuse_other_plugins,
 )
+from avalanche_dco.plugins.support.declared import DeclaredSettings, setting
+from avalanche_dco.plugins.support.direction_settings import PARAMETER_FILTER
 from avalanche_dco.plugins.support.gradients import outputs_of
 from avalanche_dco.plugins.support.isolation import isolated
 from avalanche_dco.plugins.support.kept import Kept, Stated
 from avalanche_dco.plugins.support.reporting import publish
 from avalanche_dco.plugins.support.sampling import BatchStream
-from avalanche_dco.plugins.support.settings import check_count, check_number
 from avalanche_dco.plugins.support.state import PluginState
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ _BATCH = 32
 """Samples per pass of the estimate: many small batches measure the layers' scales better."""
 
 
-class DCOKronPlugin(InputChecks, PluginState, SupervisedPlugin):
+class DCOKronPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlugin):
     r"""Direction-Constrained Optimization with directions in closed form (DCO-KRON).
 
     The penalty that DCO starts from, Eq. (general_obj) of Teng et al., is on the movement along
@@ -52,45 +53,42 @@ class DCOKronPlugin(InputChecks, PluginState, SupervisedPlugin):
 
     ``Linear`` and convolution layers have Kronecker factors; every other trainable parameter has
     the diagonal of the same matrix. Through the strategy's evaluator it reports
-    ``DCO_FreeDirections/LAYER``, the share of each layer's directions that is still free.
-
-    :param dco_lambda: strength of the penalty; 0 switches it off. Its unit is the squared change
-        of the outputs, so that one value serves for most networks.
-    :param samples: how many samples of an experience are looked at, at most.
-    :param negligible: directions along which a step would be shortened by less than this share
-        are left out, which makes training faster. 0 keeps all.
-    :param damp_every: how many updates of the optimizer are shortened together. The step is
-        linear, so that this costs little accuracy and saves most of the time; 1 shortens each.
-    :param parameter_filter: a function of a parameter's name and the parameter that tells whether
-        it is constrained; all trainable parameters are by default.
+    ``DCO_FreeDirections/LAYER``, the share of each layer's directions that is still free;
+    :func:`.plot_free_directions` draws it, and :func:`.capacity_metrics` adds how much of a new
+    task's gradients is damped.
     """
 
     _KEEPS = (Kept("curvature", Stated(Curvature)),)
-    _SETTINGS = ("dco_lambda", "samples", "negligible", "damp_every")
 
-    def __init__(
-        self,
-        dco_lambda: float = 100.0,
-        *,
-        samples: int = 1000,
-        negligible: float = 0.02,
-        damp_every: int = 8,
-        parameter_filter: ParameterFilter | None = None,
-    ):
-        super().__init__()
-        check_number("dco_lambda", dco_lambda, meaning="the strength of the penalty")
-        check_count("samples", samples, at_least=1, meaning="the samples that are looked at")
-        check_number(
-            "negligible", negligible, high=0.5, meaning="the share of a step that does not matter"
-        )
-        check_count(
-            "damp_every", damp_every, at_least=1, meaning="the updates that are shortened together"
-        )
-        self.dco_lambda = dco_lambda
-        self.samples = samples
-        self.negligible = negligible
-        self.damp_every = damp_every
-        self.parameter_filter = parameter_filter
+    dco_lambda: float = setting(
+        default=100.0,
+        kw_only=False,
+        symbol="lambda",
+        meaning="strength of the penalty; 0 switches it off. Its unit is the squared change of the "
+        "outputs, so that one value serves for most networks.",
+    )
+    samples: int = setting(
+        default=1000,
+        at_least=1,
+        meaning="number of samples of an experience that are looked at, at most.",
+    )
+    negligible: float = setting(
+        default=0.02,
+        at_most=0.5,
+        meaning="share of a step that does not matter: directions along which it would be "
+        "shortened by less are left out, which makes training faster. 0 keeps all.",
+    )
+    damp_every: int = setting(
+        default=8,
+        at_least=1,
+        meaning="number of updates of the optimizer that are shortened together. The step is "
+        "linear, so that this costs little accuracy and saves most of the time; 1 shortens each.",
+    )
+    parameter_filter: ParameterFilter | None = PARAMETER_FILTER
+
+    def __post_init__(self) -> None:
+        """Nothing has been learned yet."""
+        super().__post_init__()
         # Kept between experiences.
         self.curvature = Curvature()
         """The curvature of the outputs, summed over past experiences."""
@@ -105,6 +103,11 @@ class DCOKronPlugin(InputChecks, PluginState, SupervisedPlugin):
         """
         return self.curvature.free_shares(self.dco_lambda)
 
+    def prohibited(self) -> DampedShare | None:
+        """What the capacity meter asks about gradients; None before the first experience."""
+        known = self.curvature.layers or self.curvature.diagonal
+        return DampedShare(self.curvature, self.dco_lambda) if known else None
+
     def before_training(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Refuse what contradicts this plugin."""
         super().before_training(strategy, **kwargs)
@@ -116,7 +119,7 @@ class DCOKronPlugin(InputChecks, PluginState, SupervisedPlugin):
             strategy.model, self.parameter_filter
         )  # refuses now rather than later
         parameters = dict(strategy.model.named_parameters())
-        self.curvature = self.curvature.following(parameters)
+        self.curvature = self.curvature.adapted_to(parameters)
         self._step = DampedUpdate(
             self.curvature, parameters, self.dco_lambda, self.negligible, self.damp_every
         )

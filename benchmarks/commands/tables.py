@@ -7,6 +7,8 @@ A table stands between two comments, of which the first says what it shows:
                                                       benchmark, by the values of these settings
   <!-- table: beside-paper BENCHMARK STUDY ... -->    all methods on one benchmark, the best first,
                                                       beside the figures of the paper's Table 1
+  <!-- table: setting-sources METHOD OTHER -->        where the settings of a method come from, less
+                                                      those that OTHER (if given) has too
   <!-- table: core-speed -->                          benchmarks/results/core_speed
   <!-- table: compression-speed -->                   benchmarks/results/compression_speed
   <!-- table: data-path -->                           benchmarks/results/data_path
@@ -30,6 +32,7 @@ from typing import Any
 from avalanche_dco.errors import DCOError, SettingError
 from benchmarks.report import error_tables, reliability_tables
 from benchmarks.report.rendering import markdown_table
+from benchmarks.report.settings import sources
 from benchmarks.runs.kept import RESULTS
 
 _REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -171,6 +174,7 @@ _KINDS: dict[str, Callable[[Path, list[str]], Rows]] = {
     "settings": error_tables.settings,
     "beside-paper": error_tables.beside_paper,
     "penalty-steps": error_tables.penalty_steps,
+    "setting-sources": sources,
     "core-speed": _core_speed,
     "compression-speed": _compression_speed,
     "data-path": _data_path,

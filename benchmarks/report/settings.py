@@ -1,14 +1,19 @@
-"""Settings of methods: their defaults, and how two differ."""
+"""Settings of methods: their defaults, their sources, and how two differ."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from inspect import Parameter
+from pathlib import Path
 from typing import Any
 
-from benchmarks.methods import METHODS
+from avalanche_dco.errors import SettingError
+from avalanche_dco.plugins.support.declared import DeclaredSettings
+from avalanche_dco.plugins.support.settings import Setting
+from benchmarks.methods import METHODS, get_method
+from benchmarks.report.statistics import NONE
 from benchmarks.runs.training import Training
 
 PROPOSED = ("dco", "dco-comp")
@@ -24,6 +29,47 @@ def default_settings(method: str) -> dict[str, Any]:
     """
     arguments = METHODS[method].arguments if method in METHODS else {}
     return {name: value for name, value in arguments.items() if value is not Parameter.empty}
+
+
+def sources(results: Path, names: list[str]) -> list[dict[str, str]]:
+    """A table: where each setting of a method comes from.
+
+    :param results: not used; a table is made from results otherwise.
+    :param names: the method; a second one, if any, whose settings are left out where they are the
+        same.
+    """
+    declared, *others = (_declared(name) for name in names)
+    return [
+        {
+            "argument": f"`{name}`",
+            "symbol": one.symbol,
+            "default": f"`{one.default!r}`",
+            "published": "; ".join(_publications(one)) or NONE,
+            "source of the default": one.source,
+        }
+        for name, one in declared.items()
+        if all(_sourced(one) != _sourced(other.get(name)) for other in others)
+    ]
+
+
+def _declared(method: str) -> Mapping[str, Setting]:
+    plugin = get_method(method).plugin
+    if not (isinstance(plugin, type) and issubclass(plugin, DeclaredSettings)):
+        raise SettingError(f"{method} does not declare its settings; dco, dco-comp and others do.")
+    return plugin.SETTINGS
+
+
+def _sourced(one: Setting | None) -> Any:
+    return None if one is None else (one.default, one.published)
+
+
+def _publications(one: Setting) -> Iterator[str]:
+    """``value (source)`` for all benchmarks, then for those with a value of their own."""
+    for benchmark, known in one.published.items():
+        where = f"{benchmark}: " if benchmark else ""
+        yield f"{where}`{known.value!r}` ({known.source})"
+    for among in dict.fromkeys(known.among for known in one.published.values() if known.among):
+        yield f"the paper has the set {', '.join(map(str, among))}"
 
 
 def changed_settings(method: str, settings: Mapping[str, Any]) -> list[str]:

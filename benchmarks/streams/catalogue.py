@@ -114,6 +114,10 @@ def _split_mnist(seed: int, data: Data) -> CLScenario:
     )
 
 
+def _permuted_mnist(seed: int, data: Data, *, experiences: int) -> CLScenario:
+    return PermutedMNIST(experiences, seed=seed, dataset_root=data.root)
+
+
 def _split_cifar(seed: int, data: Data, *, classes: int) -> CLScenario:
     if data.npz is not None:
         return split_arrays(data.npz, like=classes)
@@ -151,7 +155,21 @@ TASKS: dict[str, Task] = {
     ),
     "permuted-mnist": Task(
         "five permutations of MNIST; the paper's",
-        lambda seed, data: PermutedMNIST(5, seed=seed, dataset_root=data.root),
+        partial(_permuted_mnist, experiences=5),
+        mlp_256,
+        masked=False,
+        files=(_MNIST,),
+    ),
+    "permuted-mnist-10": Task(
+        "ten permutations of MNIST, 784-100-100-10; GPM's and its successors', not the paper's",
+        partial(_permuted_mnist, experiences=10),
+        lambda classes: MLP(hidden_size=100, hidden_layers=2, num_classes=classes),
+        masked=False,
+        files=(_MNIST,),
+    ),
+    "permuted-mnist-20": Task(
+        "twenty permutations of MNIST; not in the paper",
+        partial(_permuted_mnist, experiences=20),
         mlp_256,
         masked=False,
         files=(_MNIST,),

@@ -23,11 +23,11 @@ def two_domains(root: Path, *, fashion_first: bool) -> CLScenario:
     if fashion_first:
         sets.reverse()
     return tensor_benchmark(
-        train=[tensor_dataset(*_tensors(train)) for train, _ in sets],
-        test=[tensor_dataset(*_tensors(test)) for _, test in sets],
+        train=[tensor_dataset(*flat_tensors(train)) for train, _ in sets],
+        test=[tensor_dataset(*flat_tensors(test)) for _, test in sets],
     )
 
 
-def _tensors(data: Any) -> tuple[Tensor, Tensor]:
+def flat_tensors(data: Any) -> tuple[Tensor, Tensor]:
     """Flat images, normalised by MNIST's mean and deviation as the paper does for both sets."""
     return ((data.data.float() / 255 - 0.1307) / 0.3081).flatten(1), data.targets

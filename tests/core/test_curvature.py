@@ -2,11 +2,16 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
 from avalanche_dco.core.curvature import CurvatureEstimator
+from avalanche_dco.core.damping import DampedUpdate
 from avalanche_dco.core.kronecker import Curvature
+from avalanche_dco.core.layers import as_matrix
+from tests.support.problems import seeds
 
 
 def estimate(model: nn.Module, inputs: torch.Tensor, batch: int = 4, seed: int = 0) -> Curvature:
@@ -54,42 +59,92 @@ def test_linear_layers_factor_exactly(bias):
     assert found.bias is bias
 
 
-CONVOLUTIONS = {
-    "conv1d": (nn.Conv1d(2, 3, 3, padding=1), (2, 6)),
-    "conv2d, strided, dilated": (nn.Conv2d(2, 4, 2, stride=2, dilation=2, bias=False), (2, 7, 6)),
-    "conv2d, grouped": (nn.Conv2d(4, 6, 3, padding=1, groups=2), (4, 4, 4)),
-    "conv3d": (nn.Conv3d(1, 2, 2), (1, 3, 4, 3)),
-}
+_CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
 
-@pytest.mark.parametrize("kind", CONVOLUTIONS)
-def test_convolutions_by_their_positions(kind):
+@st.composite
+def layers(draw):
+    """A layer of any kind, and the shape of its inputs."""
+    bias = draw(st.booleans())
+    dims = draw(st.integers(0, 3))
+    if dims == 0:
+        size = draw(st.integers(1, 4))
+        positions = draw(st.sampled_from([(), (3,)]))
+        return nn.Linear(size, draw(st.integers(1, 4)), bias=bias), (*positions, size)
+    groups = draw(st.integers(1, 2))
+    layer = _CONVOLUTIONS[dims](
+        groups * draw(st.integers(1, 2)),
+        groups * draw(st.integers(1, 3)),
+        draw(st.integers(1, 2)),
+        stride=draw(st.integers(1, 2)),
+        padding=draw(st.integers(0, 1)),
+        dilation=draw(st.integers(1, 2)),
+        groups=groups,
+        bias=bias,
+    )
+    return layer, (layer.in_channels, *(draw(st.integers(3, 4)) for _ in range(dims)))
+
+
+@given(layers(), seeds, st.sampled_from([0.0, 0.3, 10.0]))
+def test_any_layer_against_per_sample_autograd_and_its_step_against_the_explicit_matrix(
+    kind, seed, strength
+):
     """A is averaged over positions and samples, S summed over positions."""
-    layer, shape = CONVOLUTIONS[kind]
+    layer, shape = kind
+    torch.manual_seed(seed)
     inputs = torch.randn(8, *shape, dtype=torch.float64)
     model = nn.Sequential(layer.double(), nn.Tanh())
-    found = estimate(model, inputs).layers["0.weight"]
+    curvature = estimate(model, inputs)
+    found = curvature.layers["0.weight"]
     torch.manual_seed(0)
-    groups, bias = layer.groups, layer.bias is not None
+    bias, groups = layer.bias is not None, len(found.A)
     A, S, positions = 0.0, 0.0, 0
     for number, part in enumerate(inputs.split(4)):
-        outputs = layer(part).detach().requires_grad_()
-        (delta,) = torch.autograd.grad(torch.tanh(outputs), outputs, torch.randn_like(outputs))
+        e = torch.randn_like(model(part))
         if number == 0:
-            torch.randn(found.A.shape[1], 1, dtype=torch.float64)
-        patches = torch.stack([_patches(layer, x) for x in part])  # n, g, positions, d
-        if bias:
-            patches = functional.pad(patches, (0, 1), value=1.0)
-        A = A + torch.einsum("ngld,ngle->gde", patches, patches)
-        deltas = delta.reshape(len(part), groups, delta.shape[1] // groups, -1)
-        S = S + torch.einsum("ngol,ngpl->gop", deltas, deltas) / 8
-        positions += len(part) * deltas.shape[3]
+            torch.randn(found.A.shape[1], 1, dtype=torch.float64)  # what the estimate draws
+        for x, weights in zip(part, e, strict=True):
+            outputs = layer(x[None]).detach().requires_grad_()
+            (delta,) = torch.autograd.grad(torch.tanh(outputs), outputs, weights[None])
+            vectors = _patches(layer, x)  # g, positions, d
+            if bias:
+                vectors = functional.pad(vectors, (0, 1), value=1.0)
+            deltas = (
+                delta.reshape(1, -1, delta.shape[-1]).mT
+                if isinstance(layer, nn.Linear)
+                else delta.reshape(groups, delta.shape[1] // groups, -1)
+            )
+            gradients = torch.autograd.grad((model(x[None]) * weights).sum(), model.parameters())
+            torch.testing.assert_close(deltas @ vectors, as_matrix(*gradients, groups=groups))
+            A = A + vectors.mT @ vectors
+            S = S + deltas @ deltas.mT / 8
+            positions += deltas.shape[2]
     torch.testing.assert_close(found.A, A / positions)
     torch.testing.assert_close(found.S, S)
+
+    parameters = dict(model.named_parameters())
+    step = DampedUpdate(curvature, parameters, strength)
+    updates = [torch.randn_like(p) for p in parameters.values()]
+    before = [p.detach().clone() for p in parameters.values()]
+    for parameter in parameters.values():
+        parameter.grad = torch.ones_like(parameter)
+    step.before_update()
+    with torch.no_grad():
+        for parameter, update in zip(parameters.values(), updates, strict=True):
+            parameter.add_(update)
+    step.after_update()
+    moved = [p.detach() - b for p, b in zip(parameters.values(), before, strict=True)]
+    for group, update in enumerate(as_matrix(*updates, groups=groups)):
+        explicit = torch.kron(found.S[group], found.A[group]).mul(strength)
+        explicit.diagonal().add_(1)
+        expected = torch.linalg.solve(explicit, update.flatten()).view_as(update)
+        torch.testing.assert_close(as_matrix(*moved, groups=groups)[group], expected)
 
 
 def _patches(layer: nn.Module, image: torch.Tensor) -> torch.Tensor:
     """Patches (g, positions, d) by convolutions with one-hot kernels."""
+    if isinstance(layer, nn.Linear):
+        return image.reshape(1, -1, layer.in_features)
     channels, kernel = layer.in_channels // layer.groups, layer.kernel_size
     size = channels * int(torch.tensor(kernel).prod())
     one_hot = torch.eye(size, dtype=image.dtype).view(size, channels, *kernel)
@@ -106,9 +161,13 @@ class OneOfEach(nn.Module):
 
     def __init__(self):
         super().__init__()
+        self.table = nn.Embedding(5, 3)
         self.first = nn.Linear(3, 4)
         self.norm = nn.LayerNorm(4)
+        self.batch_norm = nn.BatchNorm1d(4)
         self.recurrent = nn.GRU(4, 3, batch_first=True)
+        self.memory = nn.LSTM(3, 4, proj_size=3, batch_first=True)
+        self.attention = nn.MultiheadAttention(3, 3, batch_first=True)
         self.tied = nn.Linear(3, 3)
         self.tied_too = nn.Linear(3, 3)
         self.tied_too.weight = self.tied.weight
@@ -116,14 +175,16 @@ class OneOfEach(nn.Module):
         self.scale = nn.Parameter(torch.ones(()))
 
     def forward(self, x):
-        x = self.norm(self.first(x)).unsqueeze(1).repeat(1, 2, 1)
-        x = self.recurrent(x)[0][:, 1]
+        x = x + self.table((x[:, 0] > 0).long())
+        x = self.batch_norm(self.norm(self.first(x))).unsqueeze(1).repeat(1, 2, 1)
+        x = self.memory(self.recurrent(x)[0])[0]
+        x = self.attention(x, x, x)[0][:, 1]
         x = self.tied_too(torch.tanh(self.tied(x)))
         return self.scale * functional.linear(x, self.functional.weight, self.functional.bias)
 
 
 def test_nothing_trainable_is_left_out():
-    model = OneOfEach().double()
+    model = OneOfEach().double().eval()
     found = estimate(model, torch.randn(8, 3, dtype=torch.float64))
     assert found.layers.keys() == {"first.weight"}
     names = {name for name, _ in model.named_parameters()} - {"first.weight", "first.bias"}
@@ -145,6 +206,38 @@ def test_diagonal_is_the_square_of_a_batch_and_on_average_that_of_the_samples():
         expected += jacobian.square().sum(0) / 6
     draws = [estimate(model, inputs, batch=3, seed=s).diagonal["0.weight"] for s in range(2000)]
     torch.testing.assert_close(torch.stack(draws).mean(0), expected, rtol=0.1, atol=0)
+
+
+def test_recurrent_layers_have_a_backward_pass_in_eval_mode():
+    """CuDNN has none."""
+    seen = []
+
+    class Watched(nn.GRU):
+        def forward(self, x):
+            seen.append(torch.backends.cudnn.enabled)
+            return super().forward(x)[0]
+
+    enabled = torch.backends.cudnn.enabled
+    found = estimate(Watched(3, 2, batch_first=True).double().eval(), torch.randn(4, 2, 3).double())
+    assert seen == [False]
+    assert torch.backends.cudnn.enabled == enabled
+    assert len(found.diagonal) == 4
+
+
+def test_a_compiled_model_is_not_compiled_for_the_estimate():
+    compiled = []
+
+    def backend(graph, inputs):
+        compiled.append(graph)
+        return graph.forward
+
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    inputs = torch.randn(8, 3, dtype=torch.float64)
+    expected = estimate(model, inputs)
+    found = estimate(torch.compile(model, backend=backend), inputs)
+    assert not compiled
+    for name, factors in expected.layers.items():
+        torch.testing.assert_close(found.layers[f"_orig_mod.{name}"].S, factors.S)
 
 
 def test_a_weight_that_is_also_used_elsewhere_has_the_diagonal():

@@ -72,27 +72,27 @@ def test_growth_keeps_codes_of_what_was_there():
     for name, tensor in old.items():
         corner = tuple(slice(size) for size in tensor.shape)
         new[name][corner] = tensor
-    torch.testing.assert_close(d.following(new).encode(new), d.encode(old), **EXACT)
-    assert {n: tuple(t.shape) for n, t in d.following(new).decode(torch.ones(3)).items()} == grown
+    torch.testing.assert_close(d.adapted_to(new).encode(new), d.encode(old), **EXACT)
+    assert {n: tuple(t.shape) for n, t in d.adapted_to(new).decode(torch.ones(3)).items()} == grown
 
 
 def test_parameters_of_other_models_may_come_along():
     d = directions({"a": (2, 2)}, 2, 0)
     x = weights({"a": (2, 2), "b": (3,)}, 1)
-    assert d.following(x).factors.keys() == {"a"}
+    assert d.adapted_to(x).factors.keys() == {"a"}
 
 
 @pytest.mark.parametrize("now", [(3, 5), (4, 4), (4, 5, 1), (20,)])
 def test_shrunk_or_reshaped_parameter_is_refused(now):
     d = directions({"layer.weight": (4, 5)}, 2, 0)
     with pytest.raises(ModelError, match=r"'layer.weight' had shape \(4, 5\).*parameter_filter"):
-        d.following({"layer.weight": torch.zeros(now)})
+        d.adapted_to({"layer.weight": torch.zeros(now)})
 
 
 def test_vanished_parameter_is_refused():
     d = directions({"gone": (4, 5)}, 2, 0)
     with pytest.raises(ModelError, match="no longer has 'gone'"):
-        d.following({"other": torch.zeros(4, 5)})
+        d.adapted_to({"other": torch.zeros(4, 5)})
 
 
 def test_matrix_shape_reads_any_parameter_as_matrix():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from avalanche_dco.baselines.gradient_projection import project_out
-from avalanche_dco.core.damping import DampedDiagonal, DampedStep, DampedUpdate
+from avalanche_dco.core.damping import DampedDiagonal, DampedShare, DampedStep, DampedUpdate
 from avalanche_dco.core.kronecker import Curvature, KroneckerFactors, bias_of
 from avalanche_dco.errors import ModelError
 from tests.support.problems import seeds
@@ -103,6 +103,51 @@ def test_diagonal_step():
     torch.testing.assert_close(change - step.correction(change), change / (1 + 2 * h))
 
 
+class TestDampedShare:
+    @given(seeds, strengths)
+    def test_it_is_what_the_explicit_matrix_takes_away(self, seed, strength):
+        torch.manual_seed(seed)
+        f, h = factors(2, 5, groups=2, bias=True), torch.rand(3, dtype=torch.float64)
+        gradient = {
+            "conv.weight": torch.randn(4, 1, 2, 2, dtype=torch.float64),
+            "conv.bias": torch.randn(4, dtype=torch.float64),
+            "scale": torch.randn(3, dtype=torch.float64),
+            "free": torch.randn(2, dtype=torch.float64),
+        }
+        matrix = torch.cat([gradient["conv.weight"].flatten(1), gradient["conv.bias"][:, None]], 1)
+        left = gradient["free"].square().sum()
+        left += (gradient["scale"].square() / (1 + strength * h)).sum()
+        for group in range(2):
+            part = matrix[2 * group : 2 * group + 2].flatten()
+            explicit = torch.eye(10, dtype=torch.float64) + strength * dense(f, group)
+            left += part @ torch.linalg.solve(explicit, part)
+        whole = sum(part.square().sum() for part in gradient.values())
+        shares = DampedShare(Curvature({"conv.weight": f}, {"scale": h}), strength).shares(
+            [gradient]
+        )
+        torch.testing.assert_close(shares[0], 1 - left / whole, rtol=1e-6, atol=1e-8)
+
+    def test_infinite_strength_is_the_share_in_the_span(self):
+        basis = torch.linalg.qr(torch.randn(1, 5, 2, dtype=torch.float64)).Q
+        f = KroneckerFactors(basis @ basis.mT, torch.eye(3, dtype=torch.float64)[None])
+        gradient = torch.randn(3, 5, dtype=torch.float64)
+        inside = (gradient @ basis[0]).square().sum() / gradient.square().sum()
+        share = DampedShare(Curvature({"weight": f}), 1e6).shares([{"weight": gradient}])
+        torch.testing.assert_close(share[0], inside, rtol=1e-5, atol=0)
+
+    def test_no_gradient_and_a_broken_one(self):
+        share = DampedShare(Curvature({"weight": factors(2, 3)}), 1.0)
+        zero = torch.zeros(2, 3, dtype=torch.float64)
+        broken = torch.full_like(zero, torch.nan)
+        shares = share.shares([{"weight": zero}, {"weight": broken}, {}])
+        assert shares.isnan().tolist() == [False, True, False]
+        assert shares[[0, 2]].tolist() == [0, 0]
+
+    def test_a_bias_without_gradient(self):
+        share = DampedShare(Curvature({"weight": factors(2, 4, bias=True)}), 1.0)
+        assert 0 < share.shares([{"weight": torch.ones(2, 3, dtype=torch.float64)}])[0] < 1
+
+
 class TestSums:
     def test_tasks_add_up(self):
         first, second = factors(2, 3), factors(2, 3)
@@ -154,27 +199,36 @@ class TestFollowing:
     def test_grown_parameters(self):
         curvature = Curvature(
             {"head.weight": factors(2, 4, bias=True)}, {"norm": torch.ones(2)}
-        ).following(self.parameters())
+        ).adapted_to(self.parameters())
         assert curvature.layers["head.weight"].S.shape == (1, 4, 4)
         assert curvature.diagonal["norm"].tolist() == [1, 1, 0]
 
+    def test_another_precision(self):
+        curvature = Curvature({"head.weight": factors(4, 3)}, {"norm": torch.ones(3).double()})
+        for dtype in (torch.bfloat16, torch.float32, torch.float64):
+            found = curvature.adapted_to({n: p.to(dtype) for n, p in self.parameters().items()})
+            expected = torch.promote_types(dtype, torch.float32)
+            assert found.layers["head.weight"].A.dtype == expected
+            assert found.layers["head.weight"].S.dtype == expected
+            assert found.diagonal["norm"].dtype == expected
+
     def test_a_parameter_that_is_gone(self):
         with pytest.raises(ModelError, match="no longer has 'gone'"):
-            Curvature({}, {"gone": torch.ones(2)}).following(self.parameters())
+            Curvature({}, {"gone": torch.ones(2)}).adapted_to(self.parameters())
 
     def test_a_layer_that_has_shrunk(self):
         with pytest.raises(ModelError, match=r"'head.weight' had shape \(5, 3\)"):
-            Curvature({"head.weight": factors(5, 3)}).following(self.parameters())
+            Curvature({"head.weight": factors(5, 3)}).adapted_to(self.parameters())
 
     def test_a_bias_that_is_gone(self):
         parameters = self.parameters()
         del parameters["head.bias"]
         with pytest.raises(ModelError, match=r"no longer has 'head\.bias'"):
-            Curvature({"head.weight": factors(4, 4, bias=True)}).following(parameters)
+            Curvature({"head.weight": factors(4, 4, bias=True)}).adapted_to(parameters)
 
     def test_a_parameter_that_has_shrunk(self):
         with pytest.raises(ModelError, match="'norm' had shape"):
-            Curvature({}, {"norm": torch.ones(5)}).following(self.parameters())
+            Curvature({}, {"norm": torch.ones(5)}).adapted_to(self.parameters())
 
 
 class TestDampedUpdate:

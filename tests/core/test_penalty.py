@@ -125,7 +125,7 @@ def test_grown_penalty_keeps_its_value():
     old, new = weights(shape, 5), weights(grown, 6)
     for name in shape:
         new[name][:2] = old[name]
-    torch.testing.assert_close(penalty.following(new)(new, 3.0), penalty(old, 3.0), **EXACT)
+    torch.testing.assert_close(penalty.adapted_to(new)(new, 3.0), penalty(old, 3.0), **EXACT)
 
 
 @pytest.mark.parametrize("strength", [1e6, 1e20, 1e30, 1e45, 1e300])

@@ -15,13 +15,13 @@ from avalanche.models import IncrementalClassifier
 from avalanche.training.plugins import EvaluationPlugin
 from torch import nn
 
-from avalanche_dco import DCO, DCOCompPlugin, DCOPlugin
+from avalanche_dco import DCO, DCOCompPlugin, DCOKronPlugin, DCOPlugin
 from avalanche_dco.core.span import DirectionSpan
 from avalanche_dco.errors import SettingError
 from avalanche_dco.logging import PandasLogger
 from avalanche_dco.metrics import Capacity, DirectionMemory, capacity_metrics
 from avalanche_dco.models import MLP
-from avalanche_dco.plots import plot_capacity
+from avalanche_dco.plots import plot_capacity, plot_free_directions
 from benchmarks.streams.digits import permuted_digits
 from tests.plugins.test_isolation import fingerprint
 from tests.support.learning import (
@@ -55,6 +55,49 @@ def _by_metric(evaluator):
         if not name.startswith("DCO_"):  # the plugin's own
             values.setdefault(name.split("/")[0], []).extend(curve)
     return values
+
+
+class TestDCOKron:
+    def test_all_values_reach_the_logger_and_the_figure(self):
+        logger, plugin = PandasLogger(), DCOKronPlugin()
+        evaluator = EvaluationPlugin(capacity_metrics(), loggers=[logger])
+        train(small_mlp(), blobs(3), [plugin], evaluator=evaluator)
+        frame = logger.to_frame()
+        values = {name: rows["value"].tolist() for name, rows in frame.groupby("metric")}
+        assert values["CapacityStart"][0] == 0
+        assert all(0 < share < 1 for share in values["CapacityStart"][1:])
+        assert values["DirectionMemory"] == [plugin.memory_bytes] * 3
+        assert values["DCO_FreeDirections/0.weight"][-1] == plugin.free_shares["0.weight"]
+        (axes,) = plot_free_directions(frame).axes
+        drawn = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
+        assert drawn == {
+            "0.weight": values["DCO_FreeDirections/0.weight"],
+            "2.weight": values["DCO_FreeDirections/2.weight"],
+        }
+
+    def test_more_of_a_task_that_comes_again_is_damped_than_of_another(self):
+        benchmark = permuted_digits(2)
+        metric = Capacity()
+        torch.manual_seed(0)
+        strategy = naive(
+            MLP(64, hidden_size=32),
+            [DCOKronPlugin()],
+            evaluator=EvaluationPlugin([metric], loggers=[]),
+            optimizer=lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9),
+        )
+        first, second = benchmark.train_stream
+        strategy.train(first)
+        strategy.train(second)
+        other = metric.result()["CapacityStart"]
+        strategy.train(first)
+        assert metric.result()["CapacityStart"] > max(0.9, 1.2 * other)
+
+    def test_a_frame_without_it(self):
+        logger = PandasLogger()
+        evaluator = EvaluationPlugin(capacity_metrics(), loggers=[logger])
+        train(small_mlp(), blobs(1), [DCOPlugin(**QUICK)], evaluator=evaluator)
+        with pytest.raises(SettingError, match="no DCO_FreeDirections"):
+            plot_free_directions(logger.to_frame())
 
 
 class TestValues:
@@ -274,7 +317,7 @@ class TestNoTrace:
                 made.append((directions.k, couple_layers))
                 super().__init__(directions, couple_layers=couple_layers)
 
-        monkeypatch.setattr(METER, "DirectionSpan", Counted)
+        monkeypatch.setattr("avalanche_dco.plugins.base.DirectionSpan", Counted)
         metrics = capacity_metrics()
         measured(blobs(3), metrics=metrics)
         assert made == [(8, True), (16, True)]

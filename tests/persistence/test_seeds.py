@@ -55,7 +55,7 @@ def trained(method: str, seed: int) -> str:
     return fingerprint(strategy)
 
 
-@pytest.mark.filterwarnings("ignore:GPM does not protect")
+@pytest.mark.filterwarnings("ignore:.*Plugin does not protect")
 @pytest.mark.parametrize("method", PLUGINS)
 def test_the_same_seed_gives_the_same_results_twice_in_one_process(method):
     """For two processes see TestBitForBit in test_checkpoint.py."""

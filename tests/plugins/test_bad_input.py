@@ -16,7 +16,7 @@ from tests.support.checkpointed import PLUGINS, QUICK
 from tests.support.learning import blobs, naive, small_mlp, stream, train, weights_of
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:GPM does not protect", "ignore:k=6 is less", "ignore:.*not pushed into the cone"
+    "ignore:.*Plugin does not protect", "ignore:k=6 is less", "ignore:.*not pushed into the cone"
 )
 
 METHODS = [name for name in PLUGINS if name not in ("dco-logits", "ewc-online")]

@@ -122,7 +122,7 @@ def test_state_and_growth_keep_the_value():
     again = Penalty.from_state(penalty.state())
     assert not again.couple_layers
     torch.testing.assert_close(again(x, 1.0), penalty(x, 1.0), rtol=0, atol=0)
-    torch.testing.assert_close(penalty.following(wider)(wider, 1.0), penalty(x, 1.0), **EXACT)
+    torch.testing.assert_close(penalty.adapted_to(wider)(wider, 1.0), penalty(x, 1.0), **EXACT)
 
 
 @given(shapes, seeds)
@@ -182,7 +182,7 @@ def test_compression_takes_in_parameters_that_a_later_task_brings_or_does_withou
     grown = {name: torch.zeros(*t.shape[:-1], t.shape[-1] + 2).double() for name, t in x_2.items()}
     for name, tensor in x_2.items():
         grown[name][:, : tensor.shape[1]] = tensor
-    value = both.following(grown).penalty()(grown, 1.0)
+    value = both.adapted_to(grown).penalty()(grown, 1.0)
     torch.testing.assert_close(value, both.penalty()(x_2, 1.0), **EXACT)
 
 

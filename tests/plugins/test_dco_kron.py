@@ -5,6 +5,7 @@ import torch
 from avalanche.core import SupervisedPlugin
 from avalanche.models import IncrementalClassifier, MultiHeadClassifier, MultiTaskModule
 from avalanche.training.plugins import ReplayPlugin
+from avalanche.training.supervised import Naive
 from torch import nn
 
 from avalanche_dco import DCOKron, DCOKronPlugin, DCOPlugin
@@ -97,6 +98,85 @@ class TestTraining:
         strategy.optimizer_step = lambda: None
         strategy.train(blobs().train_stream[1])
         assert torch.equal(weights_of(model), before)
+
+    def test_a_gradient_scaler(self):
+        """Scaled gradients move the weights as plain ones do; a step that it skips, not at all."""
+
+        class Scaled(Naive):
+            scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8)
+
+            def backward(self):
+                self.scaler.scale(self.loss).backward()
+
+            def optimizer_step(self):
+                self.scaler.step(self.optimizer)
+                self.scaler.update()
+
+        def weights(kind):
+            torch.manual_seed(0)
+            model = small_mlp()
+            strategy = kind(
+                model=model,
+                optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+                train_mb_size=16,
+                plugins=[DCOKronPlugin()],
+            )
+            for experience in blobs().train_stream:
+                strategy.train(experience)
+            return weights_of(model)
+
+        torch.testing.assert_close(weights(Scaled), weights(Naive))
+
+    def test_gradient_accumulation(self):
+        """An optimizer that steps every other time: each of its steps is shortened as a whole."""
+
+        class Accumulating(Naive):
+            def optimizer_step(self):
+                if self.clock.train_exp_iterations % 2:
+                    self.optimizer.step()
+                    self._zero()
+
+            def _zero(self):
+                for parameter in self.model.parameters():
+                    parameter.grad.zero_()
+
+            def backward(self):
+                (self.loss / 2).backward()
+
+        def weights(kind, size, **settings):
+            torch.manual_seed(0)
+            model = small_mlp()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            strategy = kind(
+                model=model,
+                optimizer=optimizer,
+                train_mb_size=size,
+                plugins=[DCOKronPlugin(**settings)],
+            )
+            if kind is Accumulating:
+                optimizer.zero_grad = lambda *_, **__: None
+                for parameter in model.parameters():
+                    parameter.grad = torch.zeros_like(parameter)
+            for experience in blobs().train_stream:
+                strategy.train(experience, shuffle=False)
+            return weights_of(model)
+
+        expected = weights(Naive, 16, damp_every=1)
+        torch.testing.assert_close(weights(Accumulating, 8, damp_every=1), expected)
+        torch.testing.assert_close(weights(Accumulating, 8, damp_every=2), expected)
+
+    def test_a_compiled_model(self):
+        def weights(prepare):
+            torch.manual_seed(0)
+            model = small_mlp()
+            plugin = DCOKronPlugin()
+            train(prepare(model), blobs(3), [plugin])
+            assert not plugin.curvature.diagonal
+            assert {f.tasks for f in plugin.curvature.layers.values()} == {3}
+            return weights_of(model)
+
+        compiled = weights(lambda model: torch.compile(model, backend="eager"))
+        torch.testing.assert_close(compiled, weights(lambda model: model))
 
     def test_beside_replay(self):
         weights = trained([ReplayPlugin(mem_size=20), DCOKronPlugin()])
@@ -218,6 +298,39 @@ class TestModels:
         strategy = train(model, benchmark, [DCOKronPlugin()])
         assert all(p.dtype == dtype for p in strategy.model.parameters())
         assert torch.isfinite(weights_of(model)).all()
+
+    def test_embeddings_recurrent_layers_and_tied_weights(self):
+        class Words(nn.Module):
+            def __init__(self, sparse):
+                super().__init__()
+                self.table = nn.Embedding(20, 4, sparse=sparse)
+                self.memory = nn.LSTM(4, 4, batch_first=True)
+                self.gated = nn.GRU(4, 4, batch_first=True)
+                self.scale = nn.Parameter(torch.ones(()))
+                self.tied = nn.Linear(4, 20, bias=False)
+                self.tied.weight = self.table.weight
+                self.out = nn.Linear(20, 3)
+
+            def forward(self, x):
+                x = self.table((4 * x).long().clamp(-9, 9) + 10)
+                return self.out(self.tied(self.scale * self.gated(self.memory(x)[0])[0][:, -1]))
+
+        for sparse in (False, True):
+            model = Words(sparse)
+            if sparse:  # SGD with momentum takes no sparse gradients beside dense ones
+                model.tied.weight = nn.Parameter(torch.randn(20, 4))
+            plugin = DCOKronPlugin()
+            strategy = train(
+                model, blobs(), [plugin], optimizer=lambda p: torch.optim.SGD(p, lr=0.1)
+            )
+            layers = {"out.weight"} | ({"tied.weight"} if sparse else set())
+            assert plugin.curvature.layers.keys() == layers
+            protected = layers | {"out.bias"} | plugin.curvature.diagonal.keys()
+            assert protected == {name for name, _ in model.named_parameters()}
+            before = model.memory.weight_hh_l0.detach().clone()
+            plugin.dco_lambda = 1e12
+            strategy.train(blobs().train_stream[0])
+            torch.testing.assert_close(model.memory.weight_hh_l0, before, rtol=0, atol=1e-5)
 
     def test_convolutions_normalisation_and_attention(self):
         class Net(nn.Module):

@@ -10,7 +10,7 @@ from avalanche_dco.plugins.support.plain import checksum
 from benchmarks.studies.faults.forgery import forgeries
 from tests.support.checkpointed import PLUGINS, make_strategy, short_digits
 
-pytestmark = pytest.mark.filterwarnings("ignore:GPM does not protect", "ignore:k=6 is less")
+pytestmark = pytest.mark.filterwarnings("ignore:.*Plugin does not protect", "ignore:k=6 is less")
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from avalanche_dco.plugins.support.gradient_samplers import TrajectorySampler
 from tests.support.checkpointed import fingerprint, finish, make_strategy, short_digits
 from tests.support.learning import weights_of
 
-pytestmark = pytest.mark.filterwarnings("ignore:GPM does not protect", "ignore:k=6 is less")
+pytestmark = pytest.mark.filterwarnings("ignore:.*Plugin does not protect", "ignore:k=6 is less")
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from tests.support.checkpointed import PLUGINS, QUICK, make_strategy, short_digi
 from tests.support.learning import blobs, naive, small_mlp, split_blobs, train, weights_of
 from tests.support.small_runs import GrowingMLP
 
-pytestmark = pytest.mark.filterwarnings("ignore:GPM does not protect", "ignore:k=6 is less")
+pytestmark = pytest.mark.filterwarnings("ignore:.*Plugin does not protect", "ignore:k=6 is less")
 
 
 def plain_parts(value: Any) -> Iterator[Any]:
@@ -259,7 +259,7 @@ class TestDevices:
         strategy = make_strategy(method)
         strategy.train(digits.train_stream[0])
         plugin = strategy.plugins[0]
-        plugin._follow_device(strategy.model.to("meta"))
+        plugin._move_memory(strategy.model.to("meta"))
         assert {tensor.device.type for tensor in tensors_in(plugin._memory())} == {"meta"}
 
     @pytest.mark.parametrize("method", ["dco", "dco-comp"])
@@ -267,7 +267,7 @@ class TestDevices:
         strategy = make_strategy(method)
         strategy.train(digits.train_stream[0])
         plugin = strategy.plugins[0]
-        plugin.penalty = plugin.penalty.following(
+        plugin.penalty = plugin.penalty.adapted_to(
             {name: p.to("meta") for name, p in strategy.model.named_parameters()}
         )
         tensors = tensors_in(plugin.penalty.state())

@@ -1,4 +1,4 @@
-"""Bad input, told in plain words before it does harm."""
+"""Checks of the data, the weights and the gradients of an experience."""
 
 from __future__ import annotations
 

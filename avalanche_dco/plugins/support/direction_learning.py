@@ -26,7 +26,7 @@ def learn_directions(
 ) -> tuple[Directions, Tensor] | None:
     """Fit directions to gradients of the task.
 
-    :param strategy: its evaluator is told the reconstruction errors.
+    :param strategy: its evaluator receives the reconstruction errors.
     :param sampler: samples the gradients.
     :param directions: where to start from.
     :param updates: number of autoencoder updates at most.

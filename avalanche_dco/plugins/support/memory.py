@@ -1,4 +1,4 @@
-"""How much memory directions take, told before they are learned."""
+"""The memory that directions will take, estimated before they are learned."""
 
 from __future__ import annotations
 

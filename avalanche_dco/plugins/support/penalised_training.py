@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,39 +13,35 @@ from torch.nn import Parameter
 from avalanche_dco.core.implicit_step import ImplicitStep
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.errors import SettingError
+from avalanche_dco.plugins.support.direction_settings import DirectionSettings
 from avalanche_dco.plugins.support.gradients import trainable
 from avalanche_dco.plugins.support.reporting import experience_number, publish
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
 
-PenaltyStep = Literal["implicit", "gradient"]
-
 _LR_TOLERANCE = 1.1
 """Learning rates may change by this factor before the implicit step is prepared for them anew."""
 
 
-class PenalisedTraining:
+class PenalisedTraining(DirectionSettings):
     """Avalanche callbacks of step 1; for plugins to inherit from."""
 
-    dco_lambda: float
-    gamma_1: float
-    max_penalty_grad_norm: float | None
-    penalty_step: PenaltyStep
-    move_unused: bool
+    def __post_init__(self) -> None:
+        """Nothing has been learned yet."""
+        super().__post_init__()
+        self.penalty: Penalty | None = None
+        """The penalty of all past experiences; None before the first has been learned."""
+        self._end_training()
 
-    penalty: Penalty | None = None
-    """The penalty of all past experiences; None before the first has been learned."""
-
-    # Lives for one experience.
-    _x_0: Mapping[str, Tensor] = {}
-    _used: frozenset[str] = frozenset()
-    _implicit: ImplicitStep | None = None
-    _stability_checked = False
-    # Lives for one epoch.
-    _penalties: list[Tensor]
-    # Lives for one iteration.
-    _pending: tuple[Tensor, Tensor] | None = None
+    def _end_training(self) -> None:
+        """Let go of what lives for one experience, one epoch and one iteration."""
+        self._x_0: Mapping[str, Tensor] = {}
+        self._used: frozenset[str] = frozenset()
+        self._implicit: ImplicitStep | None = None
+        self._stability_checked = False
+        self._penalties: list[Tensor] = []
+        self._pending: tuple[Tensor, Tensor] | None = None
 
     def _start_training(self, strategy: SupervisedTemplate) -> None:
         """x_0 <- x; nothing has been used in this experience so far."""
@@ -54,11 +50,6 @@ class PenalisedTraining:
             self._x_0 = {n: p.detach().clone() for n, p in trainable(strategy.model).items()}
         if self.penalty_step == "implicit":
             step_sizes(strategy.optimizer)  # refuses now rather than in the first iteration
-
-    def _end_training(self) -> None:
-        """Let go of what lives for one experience."""
-        self._x_0, self._used, self._implicit, self._pending = {}, frozenset(), None, None
-        self._penalties, self._stability_checked = [], False
 
     def before_backward(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """L_i = L_ce + lambda sum_j ||ENC^j(x - x_j*)||^2, Eq. (main_obj).

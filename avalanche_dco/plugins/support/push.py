@@ -84,7 +84,7 @@ def _why_no_direction(
     """What is known of the cause, and the remedy."""
     weights = list(parameters.values())
     moved = norm_of([a - b for a, b in zip(ends.first, ends.last, strict=True)])
-    told = (
+    message = (
         f"They do not move in step 2 beyond rounding (by {moved:.2g}, at a norm of "
         f"{norm_of(ends.first):.3g}), so there is no direction to push them in."
     )
@@ -93,21 +93,21 @@ def _why_no_direction(
     mean_square = norm_of(weights) / sum(w.numel() for w in weights) ** 0.5
     if rate < _NEXT_TO_NOTHING:
         return (
-            f"{told} The learning rate is {rate:.2g}: if a scheduler brings it there, put "
+            f"{message} The learning rate is {rate:.2g}: if a scheduler brings it there, put "
             "LRSchedulerPlugin before DCO in the list of plugins, with reset_lr=True."
         )
     if mean_square > _BLOWN_UP:
         return (
-            f"{told} The weights have blown up (root mean square {mean_square:.2g}): lower the "
+            f"{message} The weights have blown up (root mean square {mean_square:.2g}): lower the "
             f"learning rate, {rate:.2g}."
         )
     if all(w.grad is None or not w.grad.any() for w in weights):
-        return f"{told} The last gradient is zero."
+        return f"{message} The last gradient is zero."
     if coarse:
         names = ", ".join(sorted(map(str, coarse)))
         eps = max(torch.finfo(dtype).eps for dtype in coarse)
         return (
-            f"{told} The weights are {names}, which rounds to {eps:.1g} of a value and loses "
+            f"{message} The weights are {names}, which rounds to {eps:.1g} of a value and loses "
             "smaller updates. Keep the weights in torch.float32 and use torch.autocast."
         )
-    return told
+    return message

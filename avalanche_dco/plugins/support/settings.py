@@ -1,13 +1,169 @@
-"""Checks of arguments, made when a plugin is built and not hours later."""
+"""One argument of a plugin: its default, range, symbol, meaning and source."""
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, get_args
 
 from avalanche_dco.errors import SettingError
+
+PAPER, AUTHORS, OURS = "paper", "authors' code", "ours"
+"""Where a value comes from: the paper's text, its authors' published scripts, this package."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A value that the paper's text or its authors' code has.
+
+    :param value: the value.
+    :param source: PAPER or AUTHORS.
+    :param among: the set that the paper names where it does not say which value it used.
+    """
+
+    value: Any
+    source: str
+    among: tuple[Any, ...] = ()
+
+
+def paper(*everywhere: Any, **on: Any) -> dict[str, Published]:
+    """Values of the paper's text.
+
+    :param everywhere: at most one, for all benchmarks that ``on`` does not name.
+    :param on: values by benchmark, with underscores: ``split_cifar100=1.0``.
+    """
+    return _published(PAPER, everywhere, on, ())
+
+
+def authors(*everywhere: Any, among: tuple[Any, ...] = (), **on: Any) -> dict[str, Published]:
+    """Values of the authors' published code; see :func:`paper`.
+
+    :param among: the set that the paper names.
+    """
+    return _published(AUTHORS, everywhere, on, among)
+
+
+def _published(
+    source: str, everywhere: tuple[Any, ...], on: Mapping[str, Any], among: tuple[Any, ...]
+) -> dict[str, Published]:
+    values = dict(zip([""], everywhere, strict=False))
+    values |= {name.replace("_", "-"): value for name, value in on.items()}
+    return {name: Published(value, source, among) for name, value in values.items()}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One argument.
+
+    :param default: its default.
+    :param meaning: what it is; sentences, of which the first begins with a noun.
+    :param symbol: what Algorithm 1 calls it.
+    :param published: values of the paper and its authors' code by benchmark; ``""`` for all others.
+    :param at_least: the smallest number that it may be.
+    :param at_most: the largest.
+    :param above: a number that it has to exceed, instead of ``at_least``.
+    :param none: what None means; None is refused without it.
+    :param choices: the values that it may have, and what each of them means.
+    :param accepts: whether a value will do, where none of the above says so.
+    :param expected: what ``accepts`` asks for, to end the sentence "it must be".
+    :param kw_only: whether it has to be given by its name.
+    :param binding: whether a plugin's state is of use only with the same value.
+    :param recorded: whether a state tells it.
+    """
+
+    default: Any
+    meaning: str
+    symbol: str = ""
+    published: Mapping[str, Published] = field(default_factory=dict)
+    at_least: float = 0
+    at_most: float = math.inf
+    above: float | None = None
+    none: str | None = None
+    choices: Mapping[Any, str] = field(default_factory=dict)
+    accepts: Callable[[Any], bool] | None = None
+    expected: str = ""
+    kw_only: bool = True
+    binding: bool = False
+    recorded: bool = True
+    name: str = ""
+    kind: Any = None
+
+    def but(self, **changes: Any) -> Any:
+        """The same declaration with changes, for a subclass.
+
+        :param changes: entries of this class.
+        """
+        return replace(self, **changes)
+
+    def check(self, value: Any) -> None:
+        """Raise a :class:`SettingError` unless the argument may have this value."""
+        if value is None and self.none is not None:
+            return
+        if self.choices:
+            if not any(type(value) is type(choice) and value == choice for choice in self.choices):
+                self._refuse(value, " or ".join(f"{c!r} ({t})" for c, t in self.choices.items()))
+        elif self.accepts is not None:
+            if not self.accepts(value):
+                self._refuse(value, self.expected)
+        elif int in (self.kind, *get_args(self.kind)):
+            check_count(
+                self.name,
+                value,
+                at_least=int(self.at_least),
+                at_most=None if self.at_most == math.inf else int(self.at_most),
+                meaning=self._brief,
+            )
+        else:
+            check_number(
+                self.name,
+                value,
+                low=self.at_least if self.above is None else self.above,
+                high=self.at_most,
+                above_low=self.above is not None,
+                meaning=self._brief,
+            )
+
+    def _refuse(self, value: Any, expected: str) -> None:
+        raise SettingError(f"{self.name}={value!r} must be {expected}.")
+
+    @property
+    def _brief(self) -> str:
+        """The first clause of the meaning."""
+        what = "the " + re.split(r"[.;:](?:\s|$)", self.meaning, maxsplit=1)[0]
+        return what if self.none is None else f"{what} (None for {self.none})"
+
+    def published_on(self, benchmark: str) -> Published | None:
+        """The published value for a benchmark; None if there is none.
+
+        :param benchmark: its name, such as ``split-mnist``.
+        """
+        return self.published.get(benchmark, self.published.get(""))
+
+    @property
+    def source(self) -> str:
+        """Where the default comes from."""
+        known = self.published.get("")
+        return known.source if known is not None and known.value == self.default else OURS
+
+    @property
+    def description(self) -> str:
+        """What the docstring says of it."""
+        parts = [self.meaning]
+        parts += [f"``{choice!r}``: {text}." for choice, text in self.choices.items()]
+        if self.none is not None:
+            parts.append(f"None for {self.none}.")
+        return " ".join(parts)
+
+    @property
+    def parameter(self) -> inspect.Parameter:
+        """What a signature says of it."""
+        by = inspect.Parameter.KEYWORD_ONLY
+        kind = by if self.kw_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Parameter(self.name, kind, default=self.default, annotation=self.kind)
 
 
 def check_count(
@@ -40,82 +196,3 @@ def check_number(
     if high < math.inf:
         bound += f" and at most {high:g}"
     raise SettingError(f"{name}={value!r} must be a number {bound}: it is {meaning}.")
-
-
-_COUNTS: dict[str, tuple[int, str]] = {
-    "k": (1, "the number of prohibited directions"),
-    "push_epochs": (0, "the epochs N of step 2"),
-    "averaged_points": (1, "the C points of each mean"),
-    "gradients_per_update": (1, "the m gradients per autoencoder update"),
-    "tau": (1, "the gradients per move of the model in step 3"),
-    "autoencoder_updates": (0, "the number of autoencoder updates (0 for no directions at all)"),
-}
-_NUMBERS: dict[str, tuple[dict[str, Any], str]] = {
-    "dco_lambda": ({}, "the strength of the penalty"),
-    "gamma_1": ({"high": 1}, "the pull towards x_0 in step 1"),
-    "gamma_2": ({"high": 1}, "the pull towards x* in step 3"),
-    "theta": ({}, "the length of the push into the cone"),
-    "rho": ({"above_low": True}, "the factor on the autoencoder's loss"),
-    "autoencoder_lr": ({"above_low": True}, "Adam's learning rate"),
-    "trajectory_lr": ({}, "the model's learning rate in step 3"),
-}
-_NUMBERS_OR_NONE: dict[str, tuple[dict[str, Any], str]] = {
-    "autoencoder_tolerance": (
-        {"high": 1},
-        "the relative improvement below which training stops (None for never)",
-    ),
-    "max_penalty_grad_norm": (
-        {"above_low": True},
-        "the longest gradient the penalty may have (None for any)",
-    ),
-    "max_bytes": ({"above_low": True}, "the memory above which to warn (None for never)"),
-}
-
-
-def check_direction_settings(settings: Mapping[str, Any]) -> None:
-    """Raise unless all arguments that DCO and DCO-COMP share are in range.
-
-    :param settings: the arguments by name.
-    """
-    for name, (least, meaning) in _COUNTS.items():
-        check_count(name, settings[name], at_least=least, meaning=meaning)
-    for name, (bounds, meaning) in _NUMBERS.items():
-        check_number(name, settings[name], meaning=meaning, **bounds)
-    for name, (bounds, meaning) in _NUMBERS_OR_NONE.items():
-        if settings[name] is not None:
-            check_number(name, settings[name], meaning=meaning, **bounds)
-    if settings["tau"] > settings["gradients_per_update"]:
-        raise SettingError(
-            f"tau={settings['tau']} must be at most gradients_per_update="
-            f"{settings['gradients_per_update']}: the model moves after every tau gradients, and "
-            "would not move at all."
-        )
-    if settings["penalty_step"] not in ("implicit", "gradient"):
-        raise SettingError(
-            f"penalty_step={settings['penalty_step']!r} must be 'implicit' (the penalty's exact "
-            "implicit step after every update, stable with any learning rate) or 'gradient' (the "
-            "paper's: its gradient is added to the loss's)."
-        )
-    if not isinstance(settings["move_unused"], bool):
-        raise SettingError(
-            f"move_unused={settings['move_unused']!r} must be False (parameters that an experience "
-            "does not use stay as they are) or True (the penalty moves them too, as in the paper)."
-        )
-    if not isinstance(settings["couple_layers"], bool):
-        raise SettingError(
-            f"couple_layers={settings['couple_layers']!r} must be True (the penalty is on codes "
-            "summed over all parameters, as in the paper) or False (on those of every parameter)."
-        )
-    if settings["gradient_source"] not in ("criterion", "logits"):
-        raise SettingError(
-            f"gradient_source={settings['gradient_source']!r} must be 'criterion' (the paper's: "
-            "gradients of the loss along the optimizer's trajectory) or 'logits' (gradients of "
-            "randomly weighted outputs at x*)."
-        )
-    chooses = settings["parameter_filter"]
-    if chooses is not None and not callable(chooses):
-        raise SettingError(
-            f"parameter_filter={chooses!r} must be a function of a parameter's name and the "
-            "parameter that tells whether to constrain it, for example "
-            "lambda name, parameter: not name.startswith('head')."
-        )

@@ -125,7 +125,7 @@ class PluginState:
                 self._warn_of_another_run(strategy)
                 if self._FOR_ALL_PARAMETERS:
                     self._refuse_changed_model(self._parameters, strategy.model)
-            self._follow_device(strategy.model)
+            self._move_memory(strategy.model)
         super().before_training(strategy, *args, **kwargs)  # type: ignore[misc]
 
     def before_train_dataset_adaptation(
@@ -205,7 +205,7 @@ class PluginState:
                 "may gain parameters, or grow them, but not lose or reshape any."
             )
 
-    def _follow_device(self, model: nn.Module) -> None:
+    def _move_memory(self, model: nn.Module) -> None:
         some = next(model.parameters(), None)
         if some is None or not self._ON_MODEL_DEVICE:
             return

@@ -30,7 +30,7 @@ MORE = 4
 
 Change = Callable[[bytes, Random], bytes]
 Check = Callable[[Path, Reference, Path], str]
-"""Read a damaged file: an empty string if the damage was told or does not matter."""
+"""Read a damaged file: an empty string if the damage was reported or does not matter."""
 
 
 def flipped(content: bytes, chance: Random) -> bytes:
@@ -72,7 +72,7 @@ def _state(damaged: Path, reference: Reference, original: Path) -> str:
 def _log(damaged: Path, reference: Reference, original: Path) -> str:
     whole = read_log(original)
     try:
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             found = read_log(damaged)
     except DCOError:
@@ -83,7 +83,7 @@ def _log(damaged: Path, reference: Reference, original: Path) -> str:
     except AssertionError:
         return "was read in silence"
     ends_with_a_line = damaged.read_bytes()[-1:] == b"\n" or not damaged.read_bytes()
-    return "" if told or ends_with_a_line or len(found) == len(whole) else "is short in silence"
+    return "" if warned or ends_with_a_line or len(found) == len(whole) else "is short in silence"
 
 
 def _damage(

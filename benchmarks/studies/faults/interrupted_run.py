@@ -170,7 +170,7 @@ def run(
 
     :param reference: which method, on what.
     :param folder: holds the checkpoint ``run.ckpt`` and the log ``run.csv``.
-    :param report: told of every step, of every checkpoint begun, and of every one finished.
+    :param report: called for every step, and for every checkpoint begun or finished.
     :param after_experience: called with the strategy after each checkpoint.
     """
     global _report  # noqa: PLW0603

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
@@ -86,23 +87,19 @@ def _die_in_writing(after_bytes: int) -> None:
     :param after_bytes: how much of it gets written; if it is shorter, the process is killed
         before the file gets its name.
     """
-    write, replace = files.SealingWriter.write, os.replace
-    left = [after_bytes]
+    left = after_bytes
 
-    def dying_write(self: Any, data: bytes) -> int:
-        left[0] -= len(data)
-        if left[0] < 0:
-            write(self, bytes(data)[: left[0]])
-            self.flush()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return write(self, data)
+    class DyingFile(io.FileIO):
+        def write(self, data: Any) -> int:
+            nonlocal left
+            if len(data) > left:
+                super().write(data[:left])
+                os.kill(os.getpid(), signal.SIGKILL)
+            left -= len(data)
+            return super().write(data)
 
-    def dying_replace(source: Any, target: Any) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-        replace(source, target)
-
-    files.SealingWriter.write = dying_write  # type: ignore[method-assign]
-    files.os.replace = dying_replace  # type: ignore[assignment]
+    files.open = DyingFile  # type: ignore[attr-defined]
+    files.os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _by_hand(tally: Tally, reference: Reference, folder: Path, times: int, chance: Random) -> None:

@@ -109,9 +109,9 @@ def _is_noticed(place: Path) -> str:
         return "was reported"
     if place.is_file():
         return ""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        return "" if read_outcome(place) is None and told else "was taken for finished"
+        return "" if read_outcome(place) is None and warned else "was taken for finished"
 
 
 def _changed(

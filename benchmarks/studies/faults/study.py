@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from avalanche_dco.persistence.files import replacing
+from avalanche_dco.persistence.files import write_alone
 from benchmarks.studies.faults.damage import DAMAGES
 from benchmarks.studies.faults.disks import DISK_FAULTS
 from benchmarks.studies.faults.interrupted_run import METHODS, Reference
@@ -44,8 +44,7 @@ def run(args: argparse.Namespace) -> int:
     start = time.perf_counter()
     tallies = inject(args.times, args.seed, list(METHODS))
     lines = ["fault,tried,lost,wrong", *(tally.line() for tally in tallies)]
-    with replacing(args.output / "faults.csv") as file:
-        file.write(("\n".join(lines) + "\n").encode())
+    write_alone(args.output / "faults.csv", "\n".join(lines) + "\n")
     for tally in tallies:
         for what in tally.notes:
             print(f"{tally.fault}: {what}", file=sys.stderr)

@@ -1,0 +1,203 @@
+"""The arguments that DCO and DCO-COMP share."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from avalanche_dco.errors import SettingError
+from avalanche_dco.plugins.support.compatibility import ParameterFilter
+from avalanche_dco.plugins.support.declared import DeclaredSettings, setting
+from avalanche_dco.plugins.support.settings import authors, paper
+
+PenaltyStep = Literal["implicit", "gradient"]
+GradientSource = Literal["criterion", "logits"]
+
+PARAMETER_FILTER: Any = setting(
+    default=None,
+    none="all trainable parameters",
+    accepts=callable,
+    expected="a function of a parameter's name and the parameter that tells whether to constrain "
+    "it, for example lambda name, parameter: not name.startswith('head')",
+    recorded=False,  # a function is no plain data
+    meaning="function of a parameter's name and the parameter that tells whether it is "
+    "constrained.",
+)
+"""Declaration of an argument that chooses parameters."""
+
+
+class DirectionSettings(DeclaredSettings):
+    """Declarations of Algorithm 1's symbols, and of what the paper leaves open."""
+
+    k: int = setting(
+        default=1000,
+        at_least=1,
+        kw_only=False,
+        symbol="k",
+        published=paper(1000),
+        meaning="number of directions to learn per experience.",
+    )
+    dco_lambda: float = setting(
+        default=100.0,
+        symbol="lambda",
+        # The paper's sets have one value each, but for MNIST/Fashion.
+        published=paper(100.0, split_cifar100=1000.0)
+        | authors(mnist_fashion=10.0, among=(1.0, 10.0, 100.0)),
+        meaning="strength of the penalty; 0 switches it off.",
+    )
+    gamma_1: float = setting(
+        default=0.0,
+        at_most=1,
+        symbol="gamma_1",
+        published=authors(0.0, mnist_fashion=0.001, among=(0.0, 0.001)),
+        meaning="pull towards the weights at the start of the experience, applied after every "
+        "update of step 1: ``x <- x - gamma_1 (x - x_0)``. 0 switches it off.",
+    )
+    gamma_2: float = setting(
+        default=0.1,
+        at_most=1,
+        symbol="gamma_2",
+        published=paper(0.1),
+        meaning="pull towards x* after every autoencoder update of step 3.",
+    )
+    push_epochs: int = setting(
+        default=10,
+        symbol="N",
+        published=paper(10),
+        meaning="number of epochs that the optimizer travels on in step 2, from a fresh state and "
+        "without the penalty, to find the way into the cone, on the batches of the strategy's "
+        "loader (replayed samples included). 0 leaves the weights where training ended.",
+    )
+    averaged_points: int = setting(
+        default=16,
+        at_least=1,
+        symbol="C",
+        published=paper(16),
+        meaning="number of points of that trajectory that are averaged at either end.",
+    )
+    theta: float = setting(
+        default=0.2,
+        symbol="theta",
+        published=authors(0.2, mnist_fashion=2.0, among=(0.0, 0.2, 0.5, 2.0)),
+        meaning="length of the push into the cone. 0 leaves the weights where training ended.",
+    )
+    gradients_per_update: int = setting(
+        default=128,
+        at_least=1,
+        symbol="m",
+        published=paper(128),
+        meaning="number of gradients per autoencoder update. Fewer are faster: 16 instead of 128 "
+        "make an eighth of the work.",
+    )
+    tau: int = setting(
+        default=2,
+        at_least=1,
+        symbol="tau",
+        published=paper(2),
+        meaning="number of gradients per move of the model while they are sampled.",
+    )
+    rho: float = setting(
+        default=100.0,
+        above=0,
+        symbol="rho",
+        published=authors(100.0, among=(100.0, 1000.0)),
+        meaning="factor on the autoencoder's loss.",
+    )
+    autoencoder_lr: float = setting(
+        default=1e-2,
+        above=0,
+        symbol="eta_a",
+        published=authors(1e-2),
+        meaning="learning rate of the autoencoder's Adam.",
+    )
+    autoencoder_updates: int = setting(
+        default=200,
+        symbol='"until convergence"',
+        published=authors(200, mnist_fashion=50),
+        meaning="number of autoencoder updates at most. 0 learns no directions.",
+    )
+    autoencoder_tolerance: float | None = setting(
+        default=None,
+        at_most=1,
+        none="all updates, as in the authors' code",
+        published=authors(None),
+        meaning="relative improvement below which directions are learned no further: learning "
+        "stops once the reconstruction error falls by less than this share from 20 updates to the "
+        "next 20.",
+    )
+    trajectory_lr: float = setting(
+        default=1e-3,
+        symbol="eta in step 3",
+        published=authors(1e-3),
+        meaning="learning rate of the plain SGD that moves the model while gradients are sampled. "
+        "The weights are put back to x* afterwards. Criteria that sum over samples need a smaller "
+        "one.",
+    )
+    penalty_step: PenaltyStep = setting(
+        default="implicit",
+        published=paper("gradient"),
+        meaning="how the penalty moves the weights.",
+        choices={
+            "implicit": "its exact implicit step after every step of the optimizer, stable with "
+            "any learning rate and strength",
+            "gradient": "as in the paper, its gradient is added to the criterion's, which is "
+            "stable while lr * 2 * dco_lambda * ||W^T W|| is about 1 or less",
+        },
+    )
+    max_penalty_grad_norm: float | None = setting(
+        default=20.0,
+        above=0,
+        none="no limit",
+        symbol="(Section 5.2)",
+        published=authors(20.0, mnist_fashion=2000.0) | paper(split_cifar100=1.0),
+        meaning="longest gradient that the penalty may have: it is scaled down to this l2 norm "
+        "where it is longer; the criterion's is left alone.",
+    )
+    move_unused: bool = setting(
+        default=False,
+        meaning="whether the penalty also moves parameters that the experience does not use, such "
+        "as heads of other tasks.",
+        choices={
+            False: "they stay as they are",
+            True: "it moves them too, which is the paper's formula to the letter",
+        },
+    )
+    couple_layers: bool = setting(
+        default=True,
+        binding=True,
+        published=paper(True),
+        meaning="whether the penalty is on the sum over layers.",
+        choices={
+            True: "it is on codes summed over all parameters, the paper's common feature vector",
+            False: "it is on the codes of every parameter (weight and bias apart), with k targets "
+            "per experience for each of them, so that parameters cannot move against each other "
+            "without a penalty",
+        },
+    )
+    gradient_source: GradientSource = setting(
+        default="criterion",
+        published=paper("criterion"),
+        meaning="what directions are learned from.",
+        choices={
+            "criterion": "as in the paper, gradients of the loss along the optimizer's trajectory, "
+            "which vanish on a task that is learned to perfection, and with them the directions",
+            "logits": "gradients of randomly weighted outputs at x*, which do not: a sample of the "
+            "Gauss-Newton matrix",
+        },
+    )
+    parameter_filter: ParameterFilter | None = PARAMETER_FILTER
+    max_bytes: float | None = setting(
+        default=None,
+        above=0,
+        none="no warning",
+        meaning="memory above which to warn, before an experience with whose directions "
+        "``memory_bytes`` would exceed it.",
+    )
+
+    def __post_init__(self) -> None:
+        """Check what settings have to be together."""
+        super().__post_init__()
+        if self.tau > self.gradients_per_update:
+            raise SettingError(
+                f"tau={self.tau} must be at most gradients_per_update={self.gradients_per_update}: "
+                "the model moves after every tau gradients, and would not move at all."
+            )

@@ -1,0 +1,230 @@
+"""Compare sums of curvatures over many permutations of MNIST, on validation data.
+
+Examples:
+  python -m benchmarks task-sums --data-root ~/data --sums mean traces --strengths 10 30 100
+  python -m benchmarks task-sums --data-root ~/data --network mlp-256 --sums mean
+
+A plain loop trains one network on one permutation after the other, with DCO-KRON's estimate and
+damped step. A tenth of the training data is held out, and all errors are on it; test data are not
+looked at. Every run is added to the study --out; a run that is there already is not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+import torch
+from avalanche.benchmarks.datasets.external_datasets.mnist import get_mnist_dataset
+from torch import Tensor, nn
+
+from avalanche_dco.core.curvature import CurvatureEstimator
+from avalanche_dco.core.kronecker import KroneckerFactors
+from avalanche_dco.models import MLP
+from benchmarks.runs.kept import Study, read_study, study_path, write_study
+from benchmarks.runs.provenance import provenance
+from benchmarks.runs.records import Run
+from benchmarks.streams.mnist import flat_tensors
+from benchmarks.studies.task_sums.sums import SUMS, TaskSum
+
+SAMPLES, BATCH_OF_ESTIMATE, DAMP_EVERY, NEGLIGIBLE = 1000, 32, 8, 0.02
+"""The plugin's defaults."""
+SHOWN = (5, 10, 20, 50)
+"""After how many tasks the average error of all tasks so far is measured."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """What learns the stream, and how.
+
+    :param hidden_size: units per hidden layer.
+    :param hidden_layers: their number.
+    :param tasks: permutations in the stream.
+    :param epochs: per permutation.
+    :param lr: of SGD with momentum 0.9.
+    """
+
+    hidden_size: int
+    hidden_layers: int
+    tasks: int
+    epochs: int
+    lr: float
+
+
+NETWORKS = {
+    "mlp-100-100": Network(100, 2, tasks=50, epochs=1, lr=0.02),
+    "mlp-256": Network(256, 3, tasks=20, epochs=4, lr=0.02),
+}
+_BATCH = 128
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One run.
+
+    :param network: one of :data:`NETWORKS`.
+    :param sum: one of :data:`SUMS`.
+    :param strength: lambda.
+    :param floor: the share of its mean diagonal that is added to the diagonal of every task's S.
+    :param seed: of the network, the permutations, the batches and the validation split.
+    """
+
+    network: str
+    sum: str
+    strength: float
+    floor: float
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """The run's name in the study."""
+        floor = f"-floor{self.floor:g}" if self.floor else ""
+        return f"{self.network}-{self.sum}-lambda{self.strength:g}{floor}-seed{self.seed}"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data-root", type=Path, required=True, help="folder with MNIST/raw/...")
+    parser.add_argument("--network", choices=NETWORKS, default="mlp-100-100")
+    parser.add_argument("--sums", nargs="+", choices=SUMS, default=list(SUMS))
+    parser.add_argument("--strengths", nargs="+", type=float, default=[30.0])
+    parser.add_argument("--floors", nargs="+", type=float, default=[0.0])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
+    parser.add_argument("--tasks", type=int, help="permutations; fewer than usual for a quick look")
+    parser.add_argument(
+        "--out", type=Path, default=study_path("task-sums"), metavar="FILE", help="the study"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run what is not there yet, print a line for everything asked for."""
+    torch.set_num_threads(1)  # small matrices
+    images, labels = flat_tensors(get_mnist_dataset(str(args.data_root))[0])
+    network = NETWORKS[args.network]
+    network = replace(network, tasks=args.tasks or network.tasks)
+    for seed in args.seeds:
+        for strength in args.strengths:
+            for floor in args.floors:
+                for name in args.sums:
+                    setting = Setting(args.network, name, strength, floor, seed)
+                    study = read_study(args.out) if args.out.exists() else Study()
+                    if setting.name not in study.runs:
+                        made = measure(setting, network, images, labels)
+                        study = read_study(args.out) if args.out.exists() else Study()
+                        study.add([made])
+                        write_study(args.out, study)
+                    print(line(study.runs[setting.name]), flush=True)
+    return 0
+
+
+def line(run: Run) -> str:
+    """A run in a line."""
+    metrics = run.metrics
+    average = metrics[metrics["metric"] == "AverageError"]
+    errors = ", ".join(
+        f"{100 * value:.2f} after {trained}"
+        for trained, value in zip(average["trained"], average["value"], strict=True)
+    )
+    newest = metrics[metrics["metric"] == "NewError"]["value"]
+    last = f"newest task {100 * newest.iloc[-1]:.2f}"
+    return f"{run.name}: {errors}; {last}; {run.outcome['seconds']:.0f} s"
+
+
+def measure(setting: Setting, network: Network, images: Tensor, labels: Tensor) -> Run:
+    """Learn the stream.
+
+    :param setting: what to run.
+    :param network: what learns it; may have fewer tasks than usual.
+    :param images: training data, of which a tenth is held out.
+    :param labels: its labels.
+    """
+    started = time.perf_counter()
+    torch.manual_seed(setting.seed)
+    order = torch.randperm(len(images))
+    held, kept = order[: len(order) // 10], order[len(order) // 10 :]
+    permutations = [torch.randperm(images.shape[1]) for _ in range(network.tasks)]
+    model = MLP(
+        images.shape[1],
+        hidden_size=network.hidden_size,
+        hidden_layers=network.hidden_layers,
+        num_classes=int(labels.max()) + 1,
+    )
+    memory = {name: SUMS[setting.sum]() for name, _ in model.named_parameters()}
+    rows: list[tuple[str, int, float]] = []
+
+    def error(task: int) -> float:
+        with torch.no_grad():
+            guesses = model(images[held][:, permutations[task]]).argmax(1)
+        return float((guesses != labels[held]).double().mean())
+
+    for task, permutation in enumerate(permutations):
+        x, y = images[kept][:, permutation], labels[kept]
+        _train(model, x, y, memory if task else {}, setting, network)
+        chosen = torch.randperm(len(x))[:SAMPLES]
+        for name, factors in _estimated(model, x[chosen], setting.floor).items():
+            memory[name].add(factors)
+        n = task + 1
+        rows.append(("NewError", n, error(task)))
+        if n in SHOWN or n == network.tasks:
+            rows.append(("AverageError", n, sum(map(error, range(n))) / n))
+        if n % 5 == 0 or n == 1:
+            for name, summed in memory.items():
+                rows.append((f"FreeShare/{name}", n, summed.free_share(setting.strength)))
+    frame = pd.DataFrame(rows, columns=["metric", "trained", "value"])
+    frame = frame.assign(stream="validation", experience=None, training_experience=None)
+    config = vars(setting) | vars(network) | {"batch_size": _BATCH} | provenance()
+    seconds = round(time.perf_counter() - started, 1)
+    return Run(setting.name, config, {"seconds": seconds}, frame)
+
+
+def _train(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    memory: dict[str, TaskSum],
+    setting: Setting,
+    network: Network,
+) -> None:
+    parameters = dict(model.named_parameters())
+    optimizer = torch.optim.SGD(model.parameters(), lr=network.lr, momentum=0.9)
+    steps = {name: m.step(setting.strength, NEGLIGIBLE) for name, m in memory.items()}
+    before = {name: parameters[name].detach().clone() for name in steps}
+
+    @torch.no_grad()
+    def damp() -> None:
+        for name, step in steps.items():
+            parameter = parameters[name]
+            parameter.sub_(step.correction((parameter - before[name])[None])[0])
+            before[name].copy_(parameter)
+
+    for number, batch in enumerate(_batches(len(x), network.epochs), start=1):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x[batch]), y[batch]).backward()
+        optimizer.step()
+        if number % DAMP_EVERY == 0:
+            damp()
+    damp()
+
+
+def _batches(samples: int, epochs: int) -> Iterator[Tensor]:
+    for _ in range(epochs):
+        yield from torch.randperm(samples).split(_BATCH)
+
+
+def _estimated(model: nn.Module, x: Tensor, floor: float) -> dict[str, KroneckerFactors]:
+    estimator = CurvatureEstimator(model, dict(model.named_parameters()))
+    for part in x.split(BATCH_OF_ESTIMATE):
+        estimator.observe(partial(model, part), len(part))
+    found = estimator.finish().layers
+    return {
+        name: KroneckerFactors(f.A, f.S + floor * f.S.diagonal(dim1=1, dim2=2).mean() * _eye(f.S))
+        for name, f in found.items()
+    }
+
+
+def _eye(like: Tensor) -> Tensor:
+    return torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
