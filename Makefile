@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow faults report lint format docs clean
+.PHONY: help install demo test test-slow upstream-test faults report lint format docs clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,6 +27,9 @@ test: $(INSTALLED) ## run the tests (the slow ones: make test-slow)
 
 test-slow: $(INSTALLED) ## run the slow tests; DATA_ROOT=... for those on real data
 	$(BIN)/python -m pytest -m slow
+
+upstream-test: $(INSTALLED) ## the contribution to Avalanche, tested in a copy of the installed one
+	$(BIN)/python -m pytest -m slow tests/benchmarks/upstream
 
 faults: $(INSTALLED) ## kill, fill disks, change bytes: hundreds of faults, and the table of them
 	$(BIN)/python -m benchmarks faults

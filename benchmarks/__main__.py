@@ -19,6 +19,7 @@ COMMANDS = {
     "keep": "benchmarks.commands.keep",
     "report": "benchmarks.commands.report",
     "tables": "benchmarks.commands.tables",
+    "upstream": "benchmarks.commands.upstream",
     "capacity": "benchmarks.studies.capacity",
     "core-speed": "benchmarks.studies.core_speed",
     "compression-speed": "benchmarks.studies.compression_speed",

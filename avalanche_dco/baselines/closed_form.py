@@ -19,9 +19,13 @@ from torch import Tensor, nn
 from avalanche_dco.core.layers import (
     Call,
     MatrixLayer,
+    as_matrix,
+    groups_of,
+    input_vectors,
     is_plain,
+    is_product,
+    output_vectors,
     parameter_owners,
-    unfolded_patches,
 )
 
 Transform = Callable[[Tensor], Tensor]
@@ -82,7 +86,11 @@ def in_closed_form(
         for layer, delta, gradient in zip(new, deltas, gradients, strict=True):
             if delta is not None and gradient is not None:
                 call = once[layer]
-                exact[layer] = _agrees(layer, call.inputs, delta, of_samples, gradient, generator)
+                weighted = (of_samples * delta.movedim(0, -1)).movedim(-1, 0)
+                d, a = _vectors(layer, call.inputs, weighted)
+                direction = torch.randn(a.shape[2], 1, generator=generator).to(gradient)
+                expected = as_matrix(gradient, groups=groups_of(layer))
+                exact[layer] = is_product(d, a, expected, direction, rtol=1e-3)
                 if gradient.any():  # otherwise another batch may tell more
                     verdicts[layer, call.inputs.shape] = bool(exact[layer])
     return {layer: call for layer, call in once.items() if exact[layer]}
@@ -92,30 +100,6 @@ def _may_have_samples_first(call: Call, samples: int) -> bool:
     layer, inputs, _ = call
     batched = inputs.ndim >= 2 if isinstance(layer, nn.Linear) else inputs.ndim == layer.weight.ndim
     return batched and inputs.shape[0] == samples
-
-
-def _agrees(
-    layer: MatrixLayer,
-    inputs: Tensor,
-    delta: Tensor,
-    of_samples: Tensor,
-    gradient: Tensor,
-    generator: torch.Generator,
-) -> bool:
-    """Whether the closed form gives the gradient in which each sample has its weight."""
-    # Compared through one random direction: two different gradients agree there by chance with
-    # probability zero, and nothing as large as a gradient is formed.
-    deltas, vectors = _factors(layer, inputs, delta)
-    direction = torch.randn(vectors.shape[2], generator=generator).to(gradient)
-    along = torch.einsum(
-        "n,ngol,ngl->go",
-        of_samples.to(deltas),
-        deltas,
-        torch.einsum("ngil,i->ngl", vectors, direction),
-    )
-    expected = gradient.reshape(*along.shape, -1) @ direction
-    tolerance = 1e-4 * expected.abs().max().item()
-    return torch.allclose(along, expected, rtol=1e-3, atol=tolerance)
 
 
 def transformed_sums(
@@ -129,26 +113,22 @@ def transformed_sums(
     :param transform: ``torch.square`` or ``torch.abs``.
     :return: pairs of a parameter of the layer and its sum.
     """
-    deltas, vectors = _factors(layer, inputs, delta)
-    if deltas.shape[3] == 1:
-        summed = torch.einsum("ngo,ngi->goi", transform(deltas[..., 0]), transform(vectors[..., 0]))
+    # (g, n, l, o) and (g, n, l, i)
+    deltas, vectors = (v.unflatten(1, (len(inputs), -1)) for v in _vectors(layer, inputs, delta))
+    if deltas.shape[2] == 1:
+        summed = transform(deltas.squeeze(2)).mT @ transform(vectors.squeeze(2))
     else:
         chunk = max(1, CHUNK_ELEMENTS // layer.weight.numel())
         summed = sum(  # type: ignore[assignment]
-            transform(d @ v.mT).sum(0)
-            for d, v in zip(deltas.split(chunk), vectors.split(chunk), strict=True)
+            transform(d.mT @ v).sum(1)
+            for d, v in zip(deltas.split(chunk, 1), vectors.split(chunk, 1), strict=True)
         )
     yield layer.weight, summed.reshape(layer.weight.shape)
     if layer.bias is not None:
-        yield layer.bias, transform(deltas.sum(3)).sum(0).reshape(-1)
+        yield layer.bias, transform(deltas.sum(2)).sum(1).reshape(-1)
 
 
-def _factors(layer: MatrixLayer, inputs: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
-    """Output gradients (n, g, o, l) and inputs (n, g, i, l)."""
-    samples = inputs.shape[0]
+def _vectors(layer: MatrixLayer, inputs: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+    """Output gradients (g, n l, o) and inputs (g, n l, i)."""
     inputs, delta = inputs.to(layer.weight), delta.to(layer.weight)  # differ under autocast
-    if isinstance(layer, nn.Linear):
-        deltas = delta.reshape(samples, 1, -1, layer.out_features)
-        return deltas.mT, inputs.reshape(samples, 1, -1, layer.in_features).mT
-    deltas = delta.reshape(samples, layer.groups, layer.out_channels // layer.groups, -1)
-    return deltas, unfolded_patches(layer, inputs)
+    return output_vectors(layer, delta), input_vectors(layer, inputs, bias=False)

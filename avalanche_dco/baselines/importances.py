@@ -16,7 +16,7 @@ from avalanche_dco.baselines.requirements import RealDenseGradients
 from avalanche_dco.baselines.samples import unpacked
 from avalanche_dco.errors import GradientError
 from avalanche_dco.plugins.support.checks import InputChecks
-from avalanche_dco.plugins.support.model_state import modes_kept, random_state_kept
+from avalanche_dco.plugins.support.model_state import model_kept, random_state_kept
 
 
 class PerSampleImportances(RealDenseGradients, InputChecks):
@@ -39,7 +39,7 @@ class PerSampleImportances(RealDenseGradients, InputChecks):
         model = strategy.model
         if strategy.clock.train_iterations or any(map(is_lazy, model.parameters())):
             return
-        with modes_kept(model), random_state_kept():
+        with model_kept(model, weights=False), random_state_kept():
             model.eval()
             with torch.no_grad():
                 outputs = strategy.forward()
@@ -54,6 +54,6 @@ def averaged(
     model: nn.Module, batches: Iterable[Batch], loss: Loss, transform: Transform
 ) -> dict[str, Tensor]:
     """The same as ``mean_transformed_gradients``, in eval mode; the modes are put back."""
-    with modes_kept(model):
+    with model_kept(model, weights=False):
         model.eval()
         return mean_transformed_gradients(model, batches, loss, transform)

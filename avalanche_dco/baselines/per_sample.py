@@ -26,7 +26,7 @@ from avalanche_dco.baselines.closed_form import (
 )
 from avalanche_dco.core.layers import Call, recorded_calls, rnn_backward_in_eval_mode
 from avalanche_dco.errors import GradientError, ModelError
-from avalanche_dco.plugins.support.model_state import attributes_kept
+from avalanche_dco.plugins.support.model_state import model_kept
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Loss of a batch of outputs and targets; called with batches of one sample."""
@@ -57,7 +57,7 @@ def mean_transformed_gradients(
     sums = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
     verdicts: Verdicts = {}
     samples = 0
-    with attributes_kept(model), rnn_backward_in_eval_mode(model):
+    with model_kept(model, weights=False), rnn_backward_in_eval_mode(model):
         for batch in batches:
             samples += len(batch[0])
             for name, value in _batch_sums(model, batch, loss, transform, verdicts):

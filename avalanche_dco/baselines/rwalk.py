@@ -13,7 +13,6 @@ from avalanche_dco.baselines.requirements import RealDenseGradients
 from avalanche_dco.errors import SettingError
 from avalanche_dco.plugins.support.checks import InputChecks
 from avalanche_dco.plugins.support.kept import Kept
-from avalanche_dco.plugins.support.model_state import modes_kept
 from avalanche_dco.plugins.support.state import PluginState
 
 
@@ -91,13 +90,17 @@ class RWalkPlugin(RealDenseGradients, InputChecks, PluginState, plugins.RWalkPlu
 
     def _update_grad(self, strategy: SupervisedTemplate) -> None:
         model = strategy.model
-        with modes_kept(model):
+        modes = [(module, module.training) for module in model.modules()]
+        try:
             if not self._seen:
                 model.eval()
                 with torch.no_grad():
                     outputs = strategy.forward()
                 self._check_labels(strategy, outputs)
             super()._update_grad(strategy)
+        finally:
+            for module, training in modes:
+                module.training = training
         for name, parameter in model.named_parameters():
             if parameter.grad is not None and parameter.grad.is_sparse:
                 parameter.grad = parameter.grad.to_dense()

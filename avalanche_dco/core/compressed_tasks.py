@@ -16,56 +16,75 @@ from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.errors import SettingError
 
 
-@dataclass
+@dataclass(frozen=True)
+class Layout:
+    """Which columns belong to a task: (shared | own_1 | ... | own_n).
+
+    :param shared: number of shared columns.
+    :param own: number of own columns per task.
+    :param tasks: number of tasks, n.
+    """
+
+    shared: int
+    own: int
+    tasks: int
+
+    @classmethod
+    def of(cls, k: int, tasks: int) -> Layout:
+        """Columns for n tasks: k/2 shared ones and floor(k / 2n) of each task's own."""
+        return cls(k // 2, k // (2 * tasks), tasks)
+
+    @property
+    def k(self) -> int:
+        """Number of all columns."""
+        return self.shared + self.tasks * self.own
+
+    def columns(self, device: torch.device) -> list[Tensor]:
+        """For each task the numbers of its columns: the shared ones and its own.
+
+        :param device: where they are wanted.
+        """
+        numbers = torch.arange(self.k, device=device)
+        own = map(self.own_columns, range(self.tasks))
+        return [torch.cat([numbers[: self.shared], numbers[part]]) for part in own]
+
+    def own_columns(self, task: int) -> slice:
+        """A task's own columns."""
+        first = self.shared + task * self.own
+        return slice(first, first + self.own)
+
+    def confined(self, directions: Directions, users: Mapping[str, int]) -> Directions:
+        """Leave parameters that one task alone uses a part in its own columns only.
+
+        :param directions: the columns.
+        :param users: these parameters and the number of the task.
+        """
+        factors = dict(directions.factors)
+        for name, task in users.items():
+            f, own = factors[name], self.own_columns(task)
+            part = slice(own.start - f.start, own.stop - f.start)
+            factors[name] = Factors(f.U[:, part].clone(), f.V[:, part].clone(), f.shape, own.start)
+        return Directions(directions.k, factors)
+
+
+@dataclass(frozen=True)
 class CompressedTasks:
     """The directions of n tasks in k columns.
 
-    :param directions: columns (shared | own_1 | ... | own_n).
-    :param shared: number of shared columns.
-    :param own: number of own columns per task.
+    :param directions: the columns.
+    :param layout: which of them belong to which task.
     :param targets: n x (shared + own), row j the codes of x_j* under task j's directions; for a
         penalty that does not couple layers n x parameters x (shared + own).
+    :param couple_layers: whether codes are summed over parameters, as in the paper.
     :param shares: one per column, the share of the tasks' gradients along it; None if all count
         alike.
     """
 
     directions: Directions
-    shared: int
-    own: int
+    layout: Layout
     targets: Tensor
+    couple_layers: bool = True
     shares: Tensor | None = None
-
-    @property
-    def tasks(self) -> int:
-        """Number of tasks, n."""
-        return len(self.targets)
-
-    @property
-    def couple_layers(self) -> bool:
-        """Whether the targets are codes summed over parameters, as in the paper."""
-        return self.targets.ndim == 2
-
-    def columns(self, task: int) -> Tensor:
-        """Numbers of the columns that belong to a task: the shared ones and its own."""
-        first = self.shared + task * self.own
-        device = self.targets.device
-        return torch.cat(
-            [
-                torch.arange(self.shared, device=device),
-                torch.arange(first, first + self.own, device=device),
-            ]
-        )
-
-    def confine(self, users: Mapping[str, int]) -> None:
-        """Leave parameters that one task alone uses a part in its own columns only.
-
-        :param users: these parameters and the number of the task.
-        """
-        factors = self.directions.factors
-        for name, task in users.items():
-            f, first = factors[name], self.shared + task * self.own
-            own = slice(first - f.start, first - f.start + self.own)
-            factors[name] = Factors(f.U[:, own].clone(), f.V[:, own].clone(), f.shape, first)
 
     @property
     def nbytes(self) -> int:
@@ -77,29 +96,31 @@ class CompressedTasks:
         """Tensors, numbers and strings from which :meth:`from_state` makes the same tasks."""
         return {
             "directions": self.directions.state(),
-            "shared": self.shared,
-            "own": self.own,
+            "shared": self.layout.shared,
+            "own": self.layout.own,
             "targets": self.targets,
+            "couple_layers": self.couple_layers,
             "shares": self.shares,
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> CompressedTasks:
         """The tasks that :meth:`state` was taken of; anything else is a StateError."""
-        names = ("directions", "shared", "own", "targets", "shares")
-        parts, shared, own, targets, shares = entries(state, names, "the compressed tasks")
+        names = ("directions", "shared", "own", "targets", "couple_layers", "shares")
+        parts, shared, own, targets, coupled, shares = entries(state, names, "the compressed tasks")
         directions = Directions.from_state(parts)
-        k, parameters = directions.k, len(directions.factors)
         require(is_count(shared) and is_count(own), "'shared' and 'own' have to be whole numbers")
-        uncoupled = is_floating(targets, [None, parameters, shared + own])
+        each = [shared + own] if coupled else [len(directions.factors), shared + own]
         require(
-            (is_floating(targets, [None, shared + own]) or uncoupled)
-            and len(targets) > 0
-            and shared + len(targets) * own == k
-            and (shares is None or is_floating(shares, [k])),
-            "the targets or shares of the compressed tasks do not belong to their directions",
+            isinstance(coupled, bool) and is_floating(targets, [None, *each]) and len(targets) > 0,
+            "the targets of the compressed tasks do not belong to their directions",
         )
-        return cls(directions, shared, own, targets, shares)
+        layout = Layout(shared, own, len(targets))
+        require(
+            layout.k == directions.k and (shares is None or is_floating(shares, [layout.k])),
+            "the shares of the compressed tasks do not belong to their directions",
+        )
+        return cls(directions, layout, targets, coupled, shares)
 
     def adapted_to(self, x: Weights) -> CompressedTasks:
         """The same tasks for parameters that may have grown or moved to another device."""
@@ -114,10 +135,11 @@ class CompressedTasks:
 
     def penalty(self) -> Penalty:
         """sum_j ||B_j^T (x - x_j*)||^2, every column in it once."""
-        shared, own = self.targets.split([self.shared, self.own], dim=-1)
+        layout = self.layout
+        shared, own = self.targets.split([layout.shared, layout.own], dim=-1)
         mean = shared.mean(0)
-        weights = self.targets.new_ones(self.directions.k)
-        weights[: self.shared] = self.tasks
+        weights = self.targets.new_ones(layout.k)
+        weights[: layout.shared] = layout.tasks
         targets = torch.cat([mean, own.movedim(0, -2).flatten(-2)], dim=-1)
         if not self.couple_layers:
             parts = zip(targets, self.directions.factors.values(), strict=True)
@@ -131,7 +153,7 @@ class CompressedTasks:
         )
 
 
-@dataclass
+@dataclass(frozen=True)
 class OldTasks:
     """What a compression is fitted to: the directions of all tasks as they were.
 
@@ -151,9 +173,9 @@ class OldTasks:
         """The tasks so far and a new one."""
         if previous is None:
             return cls(new, [torch.arange(new.k, device=new.device)], shares)
-        directions = previous.directions.cat(new)
-        columns = list(map(previous.columns, range(previous.tasks)))
-        of_new = torch.arange(directions.k - new.k, directions.k, device=directions.device)
+        directions, layout = previous.directions.cat(new), previous.layout
+        columns = layout.columns(directions.device)
+        of_new = torch.arange(layout.k, directions.k, device=directions.device)
         if previous.shares is None and shares is None:
             return cls(directions, [*columns, of_new], None)
         if previous.shares is None or shares is None:

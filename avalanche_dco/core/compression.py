@@ -49,12 +49,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from avalanche_dco.core.compressed_tasks import CompressedTasks, OldTasks
+from avalanche_dco.core.compressed_tasks import CompressedTasks, Layout, OldTasks
 from avalanche_dco.core.directions import Directions
-from avalanche_dco.core.factors import Weights
+from avalanche_dco.core.factors import Factors, Weights
 from avalanche_dco.errors import SettingError
 
-Start = Literal["previous", "largest", "noise"]
+Start = Literal["previous", "noise"]
 Loss = Literal["gradients", "directions"]
 
 
@@ -82,10 +82,8 @@ def compress(
     :param updates: number of updates of Adam.
     :param lr: its learning rate.
     :param rho: factor on the loss, which is the relative reconstruction error.
-    :param start: where to start from. Of a task's own columns those with the largest part in the
-        loss stay its own; shared are those that were (``"previous"``), or those with the largest
-        part among these and all columns that have to go (``"largest"``). ``"noise"`` starts from
-        small random numbers instead.
+    :param start: where to start from: the shared columns and, of every task's own, those with the
+        largest part in the loss (``"previous"``), or small random numbers (``"noise"``).
     :param couple_layers: whether the penalty is to sum codes over parameters, as in the paper; the
         same for all tasks.
     :return: all tasks, and the relative reconstruction error before each update.
@@ -95,40 +93,41 @@ def compress(
             f"The tasks so far have couple_layers={previous.couple_layers}, and the new one has "
             f"{couple_layers}. Give compress the same for every task."
         )
-    tasks = 1 if previous is None else previous.tasks + 1
     old = OldTasks.of(previous, new, shares)
-    shared, own = k // 2, k // (2 * tasks)
+    tasks = len(old.columns)
+    layout = Layout.of(k, tasks)
     if start == "noise":
-        compressed = Directions.random(
-            {name: x_star[name] for name in old.directions.factors}, shared + tasks * own
-        )
+        like = {name: x_star[name] for name in old.directions.factors}
+        directions = Directions.random(like, layout.k)
     else:
-        compressed = _kept(
-            old,
-            shared,
-            own,
-            old_shared=0 if previous is None else previous.shared,
-            keep_shared=start == "previous",
+        directions = _kept(
+            old, layout, old_shared=0 if previous is None else previous.layout.shared
         )
-    held = CompressedTasks(compressed, shared, own, compressed.zeros((tasks, shared + own)))
     users = old.users() if tasks > 1 else {}
     if tasks > 2:
-        held.confine({name: task for name, task in users.items() if name not in new.factors})
-    errors = _fit(held, old, updates=updates, lr=lr, rho=rho)
-    held.confine(users)
-    known = None if previous is None else previous.targets
-    held.targets = _targets(held, old, known, x_star, couple_layers=couple_layers)
-    held.shares = _shares(held, old)
+        known = {name: task for name, task in users.items() if name not in new.factors}
+        directions = layout.confined(directions, known)
+    directions, errors = _fitted(directions, layout, old, updates=updates, lr=lr, rho=rho)
+    directions = layout.confined(directions, users)
+    targets = _targets(
+        directions,
+        layout,
+        old,
+        None if previous is None else previous.targets,
+        x_star,
+        couple_layers=couple_layers,
+    )
+    held = CompressedTasks(
+        directions, layout, targets, couple_layers, _shares(directions, layout, old)
+    )
     return held, errors
 
 
-def _kept(
-    old: OldTasks, shared: int, own: int, *, old_shared: int, keep_shared: bool
-) -> Directions:
+def _kept(old: OldTasks, layout: Layout, old_shared: int) -> Directions:
     """The old columns to start from: of a task's own ones those with the largest part in the loss.
 
-    :param keep_shared: whether the shared columns are those shared before; otherwise those with
-        the largest part among these and all that have to go are shared.
+    Shared are those that were; at the first task those with the largest part among what its own
+    columns leave over.
     """
     parts = old.directions.gram().diagonal()
     if old.shares is not None:
@@ -138,16 +137,15 @@ def _kept(
         return columns[parts[columns].argsort(descending=True)[:n]]
 
     *of_previous, of_new = old.columns
-    owns = [largest(columns[old_shared:], own) for columns in of_previous]
-    owns.append(largest(of_new, own))
-    if of_previous and keep_shared:
-        common = of_previous[0][:old_shared]
-    else:  # the first task shares what its own columns leave over
-        everything = torch.arange(old.directions.k, device=parts.device)
-        common = largest(everything[~torch.isin(everything, torch.cat(owns))], shared)
-    together = _padded(old.directions, common, shared)
+    owns = [largest(columns[old_shared:], layout.own) for columns in of_previous]
+    owns.append(largest(of_new, layout.own))
+    if of_previous:
+        shared = of_previous[0][:old_shared]
+    else:
+        shared = largest(of_new[~torch.isin(of_new, torch.cat(owns))], layout.shared)
+    together = _padded(old.directions, shared, layout.shared)
     for columns in owns:
-        together = together.cat(_padded(old.directions, columns, own))
+        together = together.cat(_padded(old.directions, columns, layout.own))
     return together
 
 
@@ -159,59 +157,73 @@ def _padded(old: Directions, columns: Tensor, n: int) -> Directions:
     return taken.cat(Directions.random(old.like(), n - len(columns)))
 
 
-def _fit(
-    held: CompressedTasks, old: OldTasks, *, updates: int, lr: float, rho: float
-) -> list[float]:
+def _fitted(
+    directions: Directions,
+    layout: Layout,
+    old: OldTasks,
+    *,
+    updates: int,
+    lr: float,
+    rho: float,
+) -> tuple[Directions, list[float]]:
     """Minimise the loss over the shared and all own columns together."""
-    factors = held.directions.factors
-    tensors = [tensor.requires_grad_() for f in factors.values() for tensor in (f.U, f.V)]
+    tensors = [
+        tensor.requires_grad_() for f in directions.factors.values() for tensor in (f.U, f.V)
+    ]
     optimizer = torch.optim.Adam(tensors, lr=lr)
-    weights = old.weights()
+    columns, weights = layout.columns(directions.device), old.weights()
     errors = []
     for _ in range(updates):
-        error = 1 + lost_energy(held, old, weights)
+        error = 1 + lost_energy(directions, columns, old, weights)
         optimizer.zero_grad()
         (rho * error).backward()
         optimizer.step()
         errors.append(error.item())
-    for f in factors.values():
-        f.U, f.V = f.U.detach(), f.V.detach()
-    return errors
+    fitted = {
+        name: Factors(f.U.detach(), f.V.detach(), f.shape, f.start)
+        for name, f in directions.factors.items()
+    }
+    return Directions(directions.k, fitted), errors
 
 
-def lost_energy(held: CompressedTasks, old: OldTasks, weights: list[Tensor]) -> Tensor:
+def lost_energy(
+    directions: Directions, columns: list[Tensor], old: OldTasks, weights: list[Tensor]
+) -> Tensor:
     """sum_j tr(Q_j (C_j^T S_j C_j - 2 C_j^T C_j)), the loss up to sum_j tr(Q_j W_j^T W_j).
 
+    :param directions: B, the compressed columns.
+    :param columns: for each task, the numbers of its columns.
+    :param old: what they are fitted to.
     :param weights: for each task, the diagonal of Q_j.
     """
-    S, BW = held.directions.gram(), held.directions.cross(old.directions)
+    S, BW = directions.gram(), directions.cross(old.directions)
     loss = S.new_zeros(())
-    for task, (columns, weight) in enumerate(zip(old.columns, weights, strict=True)):
-        mine = held.columns(task)
-        C = BW[mine[:, None], columns]
+    for mine, before, weight in zip(columns, old.columns, weights, strict=True):
+        C = BW[mine[:, None], before]
         loss = loss + ((S[mine[:, None], mine] @ C - 2 * C) * C * weight).sum()
     return loss
 
 
 @torch.no_grad()
-def _shares(held: CompressedTasks, old: OldTasks) -> Tensor | None:
+def _shares(directions: Directions, layout: Layout, old: OldTasks) -> Tensor | None:
     """s'_i = sum_p s_p (b_i^T w_p)^2, of shared columns the mean over tasks."""
     if old.shares is None:
         return None
-    squares = held.directions.cross(old.directions).square()
+    squares = directions.cross(old.directions).square()
     of_tasks = torch.stack(
         [
-            squares[held.columns(task)[:, None], columns] @ old.shares[columns]
-            for task, columns in enumerate(old.columns)
+            squares[mine[:, None], before] @ old.shares[before]
+            for mine, before in zip(layout.columns(directions.device), old.columns, strict=True)
         ]
     )
-    shared, own = of_tasks.split([held.shared, held.own], dim=1)
+    shared, own = of_tasks.split([layout.shared, layout.own], dim=1)
     return torch.cat([shared.mean(0), own.reshape(-1)])
 
 
 @torch.no_grad()
 def _targets(
-    held: CompressedTasks,
+    directions: Directions,
+    layout: Layout,
     old: OldTasks,
     known: Tensor | None,
     x_star: Weights,
@@ -222,13 +234,13 @@ def _targets(
 
     :param known: those under the old ones, of all tasks but the new one; None if it is the first.
     """
+    of_tasks = layout.columns(directions.device)
 
     def follow(new: Directions, before: Directions, known: Tensor | None) -> Tensor:
         here_new, here_old = new.encode(x_star), before.encode(x_star)
         BW, S = new.cross(before), before.gram()
         rows = []
-        for task, columns in enumerate(old.columns):
-            mine = held.columns(task)
+        for task, (mine, columns) in enumerate(zip(of_tasks, old.columns, strict=True)):
             target = here_new[mine]
             if known is not None and task < len(known):
                 distance = known[task] - here_old[columns]
@@ -238,12 +250,12 @@ def _targets(
         return torch.stack(rows)
 
     if couple_layers:
-        return follow(held.directions, old.directions, known)
+        return follow(directions, old.directions, known)
     of_parameters = []
-    for number, name in enumerate(held.directions.factors):
+    for number, name in enumerate(directions.factors):
         # Parameters that the new task has brought come last; earlier tasks have no part in them.
         row = known[:, number] if known is not None and number < known.shape[1] else None
-        new, before = (d.of_parameter(name) for d in (held.directions, old.directions))
+        new, before = (d.of_parameter(name) for d in (directions, old.directions))
         of_parameters.append(follow(new, before, row))
     return torch.stack(of_parameters, dim=1)
 

@@ -19,6 +19,7 @@ from avalanche_dco.core.layers import (
     groups_of,
     input_vectors,
     is_plain,
+    is_product,
     output_vectors,
     parameter_owners,
     recorded_calls,
@@ -133,7 +134,8 @@ class _Layer:
             *(gradients[name] for name in self.names), groups=groups_of(self.module)
         )
         if self._explained is None:
-            self._explained = _same_product(delta, a, gradient)
+            direction = torch.randn(a.shape[2], 1, dtype=a.dtype, device=a.device)
+            self._explained = is_product(delta, a, gradient, direction, rtol=1e-2)
             if not self._explained:
                 return
         if self._batches >= _BATCHES_BEFORE_MEASURING:
@@ -179,15 +181,3 @@ def _matrix_layers(model: nn.Module, wanted: Mapping[str, nn.Parameter]) -> list
         and id(module.weight) in names
         and all(len(owners[parameter]) == 1 for parameter in module.parameters(recurse=False))
     ]
-
-
-def _same_product(delta: Tensor, a: Tensor, gradient: Tensor) -> bool:
-    """Whether ``delta^T a`` is the gradient, seen through one direction.
-
-    Two different gradients agree there by chance with probability zero. They differ where the
-    weight is used outside of the layer's calls as well.
-    """
-    direction = torch.randn(a.shape[2], 1, dtype=a.dtype, device=a.device)
-    expected = gradient @ direction
-    tolerance = 1e-3 * float(expected.abs().max())
-    return torch.allclose(delta.mT @ (a @ direction), expected, rtol=1e-2, atol=tolerance)

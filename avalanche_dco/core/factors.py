@@ -36,15 +36,15 @@ def common_dtype(tensors: Weights) -> torch.dtype:
     )
 
 
-def bytes_of_directions(like: Weights, k: int, targets: int = 1) -> int:
-    """Memory of ``k`` directions, with their targets and a weight for each.
+def bytes_of_directions(like: Weights, k: int, numbers: int = 0) -> int:
+    """Memory of ``k`` directions and of further numbers in their precision.
 
     :param like: the parameters that have a part in them.
     :param k: number of directions.
-    :param targets: number of targets of each.
+    :param numbers: how many further numbers.
     """
-    numbers = sum(sum(matrix_shape(tensor.shape)) for tensor in like.values())
-    return k * (numbers + targets + 1) * common_dtype(like).itemsize
+    of_one = sum(sum(matrix_shape(tensor.shape)) for tensor in like.values())
+    return (k * of_one + numbers) * common_dtype(like).itemsize
 
 
 @dataclass

@@ -181,6 +181,23 @@ def write_matrix(matrix: Tensor, weight: Tensor, bias: Tensor | None) -> None:
         tensor.copy_(part)
 
 
+def is_product(delta: Tensor, a: Tensor, gradient: Tensor, direction: Tensor, rtol: float) -> bool:
+    """Whether ``delta^T a`` is a layer's gradient, seen through one random direction.
+
+    Two different gradients agree there by chance with probability zero, and nothing as large as a
+    gradient is formed. They differ where a weight is used outside of the layer's calls as well.
+
+    :param delta: output gradients, shape (g, n, o).
+    :param a: inputs, shape (g, n, d).
+    :param gradient: shape (g, o, d).
+    :param direction: shape (d, 1).
+    :param rtol: relative tolerance; the absolute one is a tenth of it, of the largest value.
+    """
+    expected = gradient @ direction
+    tolerance = 0.1 * rtol * float(expected.abs().max())
+    return torch.allclose(delta.mT @ (a @ direction), expected, rtol=rtol, atol=tolerance)
+
+
 def at_least_single(tensor: Tensor) -> Tensor:
     """In single precision, or in its own if that is higher."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

@@ -59,6 +59,10 @@ class Penalty:
         self.weights = targets.new_ones(directions.k) if weights is None else weights
         self.constant = constant
         self.couple_layers = couple_layers
+        self._coded = self.directions, self.weights
+        if not couple_layers:
+            of_parameters = [self.weights[f.columns] for f in directions.factors.values()]
+            self._coded = directions.by_parameter(), torch.cat(of_parameters)
 
     @classmethod
     def keeping(cls, x: Weights, directions: Directions, *, couple_layers: bool) -> Penalty:
@@ -73,10 +77,7 @@ class Penalty:
 
     def coded(self) -> tuple[Directions, Tensor]:
         """The directions whose codes are penalised, and w for each of them."""
-        if self.couple_layers:
-            return self.directions, self.weights
-        weights = [self.weights[f.columns] for f in self.directions.factors.values()]
-        return self.directions.by_parameter(), torch.cat(weights)
+        return self._coded
 
     @property
     def nbytes(self) -> int:

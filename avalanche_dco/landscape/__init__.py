@@ -11,7 +11,7 @@ Pure tensors and ``torch.nn``. The usual steps:
 The model is restored afterwards: parameters, buffers, gradients and modes.
 """
 
-from avalanche_dco.landscape.parameters import FlatParameters, preserved
+from avalanche_dco.landscape.parameters import FlatParameters
 from avalanche_dco.landscape.spectrum import GradientSpectrum, gradient_spectrum
 from avalanche_dco.landscape.surface import LossLandscape, SubspaceLoss
 from avalanche_dco.landscape.trajectory import trajectory_gradients, trajectory_spectrum
@@ -22,7 +22,6 @@ __all__ = [
     "LossLandscape",
     "SubspaceLoss",
     "gradient_spectrum",
-    "preserved",
     "trajectory_gradients",
     "trajectory_spectrum",
 ]

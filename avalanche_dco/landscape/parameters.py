@@ -1,16 +1,10 @@
-"""Trainable parameters as one vector of length d, and a context that restores a model."""
-
-import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
+"""Trainable parameters as one vector of length d."""
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from avalanche_dco.errors import ModelError
 from avalanche_dco.plugins.support.gradients import trainable
-from avalanche_dco.plugins.support.model_state import model_kept
 
 
 class FlatParameters:
@@ -51,22 +45,3 @@ class FlatParameters:
             name: piece.reshape(*vectors.shape[:-1], *shape)
             for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)
         }
-
-
-@contextmanager
-def preserved(model: nn.Module, optimizer: Optimizer | None = None) -> Iterator[None]:
-    """Restore a model, and its optimizer if given, on exit and after an exception.
-
-    Restores parameters, buffers (also those that a module binds to a new tensor), ``.grad`` and the
-    train or eval mode of every module.
-
-    :param model: the model to restore.
-    :param optimizer: an optimizer of this model whose state is restored too.
-    """
-    state = copy.deepcopy(optimizer.state_dict()) if optimizer is not None else None
-    try:
-        with model_kept(model, weights=True):
-            yield
-    finally:
-        if optimizer is not None and state is not None:
-            optimizer.load_state_dict(state)

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from avalanche_dco.errors import SettingError
-from avalanche_dco.landscape.parameters import FlatParameters, preserved
+from avalanche_dco.landscape.parameters import FlatParameters
 from avalanche_dco.landscape.trajectory import Criterion
+from avalanche_dco.plugins.support.model_state import model_kept
 
 Batch = tuple[Tensor, Tensor]
 Progress = Callable[[int], object]
@@ -114,7 +115,7 @@ class LossLandscape:
         coordinates = coordinates.to(directions)
         total = torch.zeros(len(coordinates), dtype=torch.float64, device=directions.device)
         samples = 0
-        with torch.no_grad(), preserved(self.model):
+        with torch.no_grad(), model_kept(self.model, weights=True):
             self.model.eval()
             for inputs, targets in self._data():
                 for rows in torch.arange(len(coordinates)).split(self.chunk_size):
@@ -232,7 +233,7 @@ class LossLandscape:
             strata = zip(normal.tensor_split(batches), ([b] for b in self._data()), strict=True)
         mean, variance = torch.zeros(2, len(scale), dtype=torch.float64)
         samples = 0
-        with torch.no_grad(), preserved(self.model):
+        with torch.no_grad(), model_kept(self.model, weights=True):
             self.model.eval()
             for share, data in strata:
                 total = torch.zeros(len(scale), len(share), dtype=torch.float64)

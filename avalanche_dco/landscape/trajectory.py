@@ -1,5 +1,6 @@
 """The gradients an optimizer sees when it goes on after convergence."""
 
+import copy
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 
@@ -7,8 +8,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from avalanche_dco.errors import SettingError
-from avalanche_dco.landscape.parameters import FlatParameters, preserved
+from avalanche_dco.landscape.parameters import FlatParameters
 from avalanche_dco.landscape.spectrum import GradientSpectrum, Method, gradient_spectrum
+from avalanche_dco.plugins.support.model_state import model_kept
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 Progress = Callable[[Iterable[Tensor]], Iterable[Tensor]]
@@ -45,14 +47,18 @@ def trajectory_gradients(
     flat = FlatParameters(model)
     device = flat.values().device
     source = _endless(batches)
-    with preserved(model, optimizer):
-        model.train()
-        for _ in range(steps):
-            inputs, targets = next(source)
-            optimizer.zero_grad()
-            criterion(model(inputs.to(device)), targets.to(device)).backward()
-            yield flat.gradient()
-            optimizer.step()
+    state = copy.deepcopy(optimizer.state_dict())
+    try:
+        with model_kept(model, weights=True):
+            model.train()
+            for _ in range(steps):
+                inputs, targets = next(source)
+                optimizer.zero_grad()
+                criterion(model(inputs.to(device)), targets.to(device)).backward()
+                yield flat.gradient()
+                optimizer.step()
+    finally:
+        optimizer.load_state_dict(state)
 
 
 def trajectory_spectrum(

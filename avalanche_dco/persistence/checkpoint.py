@@ -23,7 +23,7 @@ from avalanche_dco.persistence.files import is_there
 from avalanche_dco.persistence.logs import ResumableLogger, output_paths, outputs_of
 from avalanche_dco.persistence.pickling import PICKLE_MODULE
 from avalanche_dco.persistence.sealed import read_sealed, write_sealed
-from avalanche_dco.plugins.support.model_state import fits, grows_by_itself
+from avalanche_dco.plugins.support.model_state import difference, grows_by_itself, shapes_of
 
 StrategyT = TypeVar("StrategyT")
 
@@ -174,25 +174,21 @@ def _refuse_other(path: Path, saved: Any, strategy: SupervisedTemplate) -> None:
                 f"{path} belongs to another run: {what} was {there} and is {here}. Build the "
                 "strategy as it was, or choose another path."
             )
-    in_file, in_model = _shapes(saved.model), _shapes(strategy.model)
-    may_grow = grows_by_itself(saved.model)  # after it was built, which the one here just was
-    for name in in_model if may_grow else in_model | in_file:
-        new, old = in_model.get(name), in_file.get(name)
-        if new is None or old is None or not fits(new, old, may_grow):
-            raise CheckpointError(
-                f"{path} belongs to another model: parameter '{name}' "
-                f"{'is not in the model' if new is None else f'has shape {new}'} here, and "
-                f"{'is not in the file' if old is None else f'has {old} in the file'}. Build the "
-                "model as it was, or choose another path."
-            )
+    change = difference(
+        shapes_of(strategy.model),
+        shapes_of(saved.model),
+        may_grow=grows_by_itself(saved.model),  # after it was built, which the one here just was
+        when=("in this model", "in the file"),
+    )
+    if change:
+        raise CheckpointError(
+            f"{path} belongs to another model: {change}. Build the model as it was, or choose "
+            "another path."
+        )
 
 
 def _kinds(objects: list[Any]) -> str:
     return f"[{', '.join(type(one).__name__ for one in objects)}]"
-
-
-def _shapes(model: torch.nn.Module) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 
 def _versions() -> dict[str, str]:

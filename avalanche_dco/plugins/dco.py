@@ -51,6 +51,5 @@ class DCOPlugin(DirectionConstrainedPlugin):
         self.penalty = self.penalty.adapted_to(parameters)
 
     def _bytes_expected(self, constrained: Weights) -> int:
-        return self.memory_bytes + bytes_of_directions(
-            constrained, self.k, self._targets_each(constrained)
-        )
+        numbers = self.k * (self._targets_each(constrained) + 1)  # targets and weights
+        return self.memory_bytes + bytes_of_directions(constrained, self.k, numbers)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from avalanche_dco.core.compressed_tasks import CompressedTasks
+from avalanche_dco.core.compressed_tasks import CompressedTasks, Layout
 from avalanche_dco.core.compression import Loss, Start, compress
 from avalanche_dco.core.directions import Directions
-from avalanche_dco.core.factors import Weights, bytes_of_directions, common_dtype, matrix_shape
+from avalanche_dco.core.factors import Weights, bytes_of_directions
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
 from avalanche_dco.plugins.support.declared import setting
@@ -74,10 +74,8 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
         default="previous",
         meaning="where a compression starts.",
         choices={
-            "previous": "from the columns that are there, and shared ones stay shared",
-            "largest": "from the columns that are there, and those with the largest part in the "
-            "loss are shared",
-            "noise": "from small random numbers",
+            "previous": "from the columns that are there",
+            "noise": "as in the authors' code, from small random numbers",
         },
     )
     compression_loss: Loss = setting(
@@ -118,9 +116,9 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
             start=self.compression_start,
             couple_layers=self.couple_layers,
         )
-        if tasks.own == 0:
+        if tasks.layout.own == 0:
             warnings.warn(
-                f"k={self.k} is less than two directions for each of {tasks.tasks} "
+                f"k={self.k} is less than two directions for each of {tasks.layout.tasks} "
                 "experiences: none has directions of its own any more. Use a larger k.",
                 stacklevel=2,
             )
@@ -137,28 +135,15 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
         self._tasks, self.penalty = tasks, penalty  # both or, if interrupted, none
 
     def _bytes_expected(self, constrained: Weights) -> int:
-        tasks = 1 + (0 if self._tasks is None else self._tasks.tasks)
-        shared, own = self.k // 2, self.k // (2 * tasks)
-        columns = shared + tasks * own
-        held = Directions(0, {}) if self._tasks is None else self._tasks.directions
-        parameters = held.like() | dict(constrained)  # frozen ones keep their part
-        targets = self._targets_each(parameters)
-        numbers = tasks * targets * (shared + own)
-        if self.compression_loss == "gradients":
-            numbers += columns  # shares
-
-        def has_one_user(name: str) -> bool:
-            """If heads are used once; that of the first task is known after the second."""
-            if name in held.factors and name in constrained:
-                return held.factors[name].start > 0
-            return tasks == 2 or (tasks > 2 and name not in held.factors)
-
-        for name, parameter in parameters.items():
-            if has_one_user(name):
-                of_column = sum(matrix_shape(parameter.shape)) + (not self.couple_layers)
-                numbers -= (columns - own) * of_column
-        size = common_dtype(parameters).itemsize
-        return bytes_of_directions(parameters, columns, targets) + numbers * size
+        if self._tasks is None:  # targets twice, in the tasks and in their penalty; weights, shares
+            targets = self._targets_each(constrained) * self.k
+            return bytes_of_directions(constrained, self.k, 2 * (targets + self.k))
+        held, before = self._tasks.directions.factors, self._tasks.layout
+        layout = Layout.of(self.k, before.tasks + 1)
+        targets = self._targets_each(held.keys() | constrained.keys()) * self.k
+        new = {name: p for name, p in constrained.items() if name not in held}
+        rounded = max(1, layout.k / before.k)  # own columns are whole ones
+        return int(rounded * self.memory_bytes) + bytes_of_directions(new, layout.own, targets)
 
     def _restored(self) -> None:
         self._keep(self._tasks)

@@ -49,6 +49,7 @@ def test_paper_is_the_table(benchmark, training, dco, comp):
 def test_paper_is_what_the_declarations_and_the_table_of_sources_say(benchmark, method):
     """The published cells of the table, read as a reader does, are the preset's values."""
     of = {"fashion-mnist": "mnist-fashion", "split-cifar10": "split-cifar100"}
+    of |= {f"permuted-mnist-{n}": "permuted-mnist" for n in (10, 20)}
     of_table = {}
     for row in [*sources(RESULTS, ["dco"]), *sources(RESULTS, [method])]:
         cells = re.findall(r"(?:([a-z0-9-]+): )?`([^`]+)` \(", row["published"])

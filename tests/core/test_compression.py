@@ -3,39 +3,46 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from avalanche_dco.core.compressed_tasks import CompressedTasks, OldTasks
+from avalanche_dco.core.compressed_tasks import CompressedTasks, Layout, OldTasks
 from avalanche_dco.core.compression import compress, lost_energy
 from avalanche_dco.core.directions import Directions
 from avalanche_dco.core.factors import Factors
 from avalanche_dco.errors import SettingError
-from tests.support.problems import directions, explicit_matrix, flat, seeds, shapes, weights
+from tests.support.problems import (
+    columns,
+    directions,
+    explicit_matrix,
+    flat,
+    seeds,
+    shapes,
+    weights,
+)
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 
 
 def random_state(shape, seed, tasks=3, shared=4, own=2, with_shares=False):
     """Compressed tasks, and old directions of every task to fit them to."""
+    layout = Layout(shared, own, tasks)
     held = CompressedTasks(
-        directions(shape, shared + tasks * own, seed),
-        shared,
-        own,
+        directions(shape, layout.k, seed),
+        layout,
         torch.randn(tasks, shared + own, dtype=torch.float64),
     )
-    columns = [torch.tensor(c) for c in ([0, 1, 2, 3], [0, 1, 4, 5], [6, 7, 8])]
+    of_old = [torch.tensor(c) for c in ([0, 1, 2, 3], [0, 1, 4, 5], [6, 7, 8])]
     shares = torch.rand(9, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return held, OldTasks(directions(shape, 9, seed + 1), columns, shares if with_shares else None)
+    return held, OldTasks(directions(shape, 9, seed + 1), of_old, shares if with_shares else None)
 
 
 def explicit_loss(held, old):
     """The formulas of the module's first lines, with matrices as long as the weights."""
     W, B = explicit_matrix(old.directions), explicit_matrix(held.directions)
     lost, there = [], []
-    for task, columns in enumerate(old.columns):
-        mine = held.columns(task)
-        error = (B[:, mine] @ (B[:, mine].T @ W[:, columns]) - W[:, columns]).square().sum(0)
-        share = torch.ones(len(columns)) if old.shares is None else old.shares[columns]
+    for mine, before in zip(columns(held), old.columns, strict=True):
+        error = (B[:, mine] @ (B[:, mine].T @ W[:, before]) - W[:, before]).square().sum(0)
+        share = torch.ones(len(before)) if old.shares is None else old.shares[before]
         lost.append((share * error).sum())
-        there.append((share * W[:, columns].square().sum(0)).sum())
+        there.append((share * W[:, before].square().sum(0)).sum())
     if old.shares is None:
         return sum(lost) / sum(there)
     return sum(a / b for a, b in zip(lost, there, strict=True)) / len(lost)
@@ -51,7 +58,7 @@ def test_loss_and_gradient_equal_the_explicit_ones(with_shares, shape, seed):
             f.U.requires_grad_(), f.V.requires_grad_()
     explicit = explicit_loss(slow, old)
     explicit.backward()
-    loss = 1 + lost_energy(fast, old, old.weights())
+    loss = 1 + lost_energy(fast.directions, columns(fast), old, old.weights())
     loss.backward()
     torch.testing.assert_close(loss, explicit, **EXACT)
     for name, f in slow.directions.factors.items():
@@ -65,7 +72,7 @@ def test_penalty_is_the_sum_over_tasks(shape, seed):
     x = weights(shape, seed + 5)
     W = explicit_matrix(held.directions)
     expected = sum(
-        (W[:, held.columns(j)].T @ flat(x) - held.targets[j]).square().sum() for j in range(3)
+        (W[:, columns(held)[j]].T @ flat(x) - held.targets[j]).square().sum() for j in range(3)
     )
     torch.testing.assert_close(held.penalty()(x, 1.0), expected, **EXACT)
 
@@ -76,11 +83,11 @@ def test_stored_parameters_stay_within_k_over_twenty_tasks():
     for task in range(1, 21):
         x, new = weights(shape, task), directions(shape, 12, task)
         held, errors = compress(held, new, x, k=k, shares=shares, updates=3)
-        assert held.tasks == task
-        assert (held.shared, held.own) == (k // 2, k // (2 * task))
+        assert held.layout.tasks == task
+        assert (held.layout.shared, held.layout.own) == (k // 2, k // (2 * task))
         stored = sum(f.U.numel() + f.V.numel() for f in held.directions.factors.values())
         assert stored <= k * ((6 + 5) + (6 + 1))
-        assert held.targets.shape == (task, held.shared + held.own)
+        assert held.targets.shape == (task, held.layout.shared + held.layout.own)
         assert held.targets.numel() <= k * task
         assert len(errors) == 3
         assert held.shares.numel() == held.directions.k <= k
@@ -168,7 +175,7 @@ def test_targets_of_the_new_task_are_its_codes():
     held, _ = compress(None, directions(shape, 4, 0), weights(shape, 1), k=8, updates=2)
     second = weights(shape, 2)
     held, _ = compress(held, directions(shape, 4, 1), second, k=8, updates=2)
-    codes = held.directions.encode(second)[held.columns(1)]
+    codes = held.directions.encode(second)[columns(held)[1]]
     torch.testing.assert_close(held.targets[1], codes, **EXACT)
 
 
@@ -180,9 +187,9 @@ def test_targets_of_old_tasks_are_those_of_the_nearest_weights_with_their_codes(
     first, _ = compress(None, directions(shape, 6, seed + 2), x_1, k=8, updates=2)
     both, _ = compress(first, directions(shape, 4, seed + 3), x_2, k=8, updates=2)
 
-    W = explicit_matrix(first.directions)[:, first.columns(0)]
+    W = explicit_matrix(first.directions)[:, columns(first)[0]]
     step = torch.linalg.lstsq(W.T, first.targets[0] - W.T @ flat(x_2), driver="gelsd").solution
-    B = explicit_matrix(both.directions)[:, both.columns(0)]
+    B = explicit_matrix(both.directions)[:, columns(both)[0]]
     expected = B.T @ (flat(x_2) + step)
     torch.testing.assert_close(both.targets[0], expected, rtol=1e-6, atol=1e-6)
 
@@ -194,7 +201,7 @@ def test_old_targets_survive_where_nothing_has_to_be_given_up():
     first, _ = compress(None, directions(shape, 6, 1), x, k=8, updates=5)
     both, _ = compress(first, directions(shape, 4, 2), x, k=8, updates=5)
     codes = both.directions.encode(x)
-    torch.testing.assert_close(both.targets[0], codes[both.columns(0)], **EXACT)
+    torch.testing.assert_close(both.targets[0], codes[columns(both)[0]], **EXACT)
     assert both.penalty()(x, 1.0).item() == pytest.approx(0, abs=1e-12)
 
 
@@ -204,17 +211,17 @@ def test_parameters_that_only_some_tasks_have():
     first, _ = compress(None, directions(shared | head_0, 4, 1), x, k=8, updates=3)
     both, _ = compress(first, directions(shared | head_1, 4, 2), x, k=8, updates=3)
     assert both.directions.factors.keys() == x.keys()
-    own_1 = both.directions.select(both.columns(1)[both.shared :])
+    own_1 = both.directions.select(columns(both)[1][both.layout.shared :])
     assert own_1.factors["head1"].U.abs().sum() > 0
 
 
 @given(shapes, st.integers(1, 4), seeds)
 def test_select_takes_columns(shape, n, seed):
     d = directions(shape, 3, seed).cat(directions({"w": (3, 4), **shape}, 2, seed + 1))
-    columns = torch.randint(0, 5, (n,))
-    chosen = Directions(5, {name: d.factors[name] for name in shape}).select(columns)
+    wanted = torch.randint(0, 5, (n,))
+    chosen = Directions(5, {name: d.factors[name] for name in shape}).select(wanted)
     full = explicit_matrix(Directions(5, {name: d.factors[name] for name in shape}))
-    torch.testing.assert_close(explicit_matrix(chosen), full[:, columns], **EXACT)
+    torch.testing.assert_close(explicit_matrix(chosen), full[:, wanted], **EXACT)
 
 
 @pytest.mark.parametrize("couple_layers", [True, False])
@@ -230,7 +237,7 @@ def test_heads_of_many_tasks_take_the_memory_of_one(start, couple_layers):
         sizes.append(held.directions.nbytes)
         for j in range(task + 1):
             part = held.directions.factors[f"head{j}"].columns
-            assert set(range(part.start, part.stop)) <= set(held.columns(j).tolist())
+            assert set(range(part.start, part.stop)) <= set(columns(held)[j].tolist())
         assert held.penalty()(x, 1.0).isfinite()
     assert max(sizes) == sizes[0]
 

@@ -11,10 +11,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from avalanche_dco.errors import GradientError, ModelError, SettingError
 from avalanche_dco.landscape import (
     FlatParameters,
-    preserved,
     trajectory_gradients,
     trajectory_spectrum,
 )
+from avalanche_dco.plugins.support.model_state import model_kept
 
 
 def network() -> nn.Module:
@@ -151,12 +151,12 @@ def test_parameters_the_loss_does_not_reach_have_gradient_zero() -> None:
     assert gradient["used.weight"].count_nonzero() == 2
 
 
-def test_preserved_puts_back_buffers_and_gradients_after_an_exception() -> None:
+def test_model_kept_puts_back_buffers_and_gradients_after_an_exception() -> None:
     model, _ = used_model()
     before = snapshot(model)
 
     def disturb() -> None:
-        with preserved(model):
+        with model_kept(model, weights=True):
             model.train()
             model(torch.randn(8, 6)).sum().backward()
             with torch.no_grad():
@@ -192,10 +192,10 @@ def bound_buffers(model: nn.Module) -> dict[str, tuple[int, list]]:
     return {name: (id(buffer), buffer.tolist()) for name, buffer in model.named_buffers()}
 
 
-def test_preserved_puts_back_buffers_that_a_module_binds_anew() -> None:
+def test_model_kept_puts_back_buffers_that_a_module_binds_anew() -> None:
     model = RebindsBuffers()
     before, alias = bound_buffers(model), model.mean
-    with preserved(model):
+    with model_kept(model, weights=True):
         model(torch.randn(8, 6))
         assert set(bound_buffers(model)) == {"mean", "seen", "cache", "steps", "late"}
     assert bound_buffers(model) == before
@@ -203,10 +203,10 @@ def test_preserved_puts_back_buffers_that_a_module_binds_anew() -> None:
     assert model.cache is None
 
 
-def test_preserved_puts_back_parameters_that_were_bound_anew() -> None:
+def test_model_kept_puts_back_parameters_that_were_bound_anew() -> None:
     model = nn.Linear(2, 2)
     weight, values = model.weight, model.weight.tolist()
-    with preserved(model):
+    with model_kept(model, weights=True):
         model.weight = nn.Parameter(torch.zeros(2, 2))
         with torch.no_grad():
             weight.zero_()
@@ -214,11 +214,11 @@ def test_preserved_puts_back_parameters_that_were_bound_anew() -> None:
     assert weight.tolist() == values
 
 
-def test_preserved_takes_constant_buffers_that_cannot_be_written_to() -> None:
+def test_model_kept_takes_constant_buffers_that_cannot_be_written_to() -> None:
     model = nn.Linear(2, 2)
     model.register_buffer("ones", torch.ones(1).expand(3))
     model.register_buffer("graph", torch.eye(2).to_sparse())
-    with preserved(model):
+    with model_kept(model, weights=True):
         model.graph.mul_(2)
     assert model.ones.tolist() == [1, 1, 1]
     assert model.graph.to_dense().tolist() == [[1, 0], [0, 1]]

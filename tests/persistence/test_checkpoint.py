@@ -196,11 +196,11 @@ class TestRefusals:
             (lambda: naive(nn.Linear(64, 10)), "its model was Sequential and is Linear"),
             (
                 lambda: naive(small_mlp(), [PLUGINS["ewc"]()]),
-                r"parameter '0.weight' has shape \(8, 6\) here, and has \(16, 64\) in the file",
+                r"parameter '0.weight' has shape \[8, 6\] in this model and has shape \[16, 64\]",
             ),
             (
                 lambda: naive(nn.Sequential(nn.ReLU(), nn.Linear(4, 4)), [PLUGINS["ewc"]()]),
-                r"parameter '1.weight' has shape \(4, 4\) here, and has \(16,\) in the file",
+                r"parameter '1.weight' has shape \[4, 4\] in this model and has shape \[16\] in",
             ),
             (
                 lambda: naive(nn.Sequential(*[nn.PReLU()] * 6), [PLUGINS["ewc"]()]),
@@ -220,7 +220,7 @@ class TestRefusals:
     def test_a_deeper_or_shallower_model(self, saved, built, tmp_path):
         path = tmp_path / "run.ckpt"
         save_checkpoint(naive(SimpleMLP(hidden_layers=saved)), path)
-        with pytest.raises(CheckpointError, match=r"'features\.3\..* is not in the (model|fil)"):
+        with pytest.raises(CheckpointError, match=r"'features\.3\..* is missing in th(is|e)"):
             maybe_load_checkpoint(naive(SimpleMLP(hidden_layers=built)), path)
 
     @pytest.mark.parametrize(

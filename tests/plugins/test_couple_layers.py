@@ -18,7 +18,15 @@ from tests.support.learning import (
     train,
     weights_of,
 )
-from tests.support.problems import directions, explicit_matrix, flat, seeds, shapes, weights
+from tests.support.problems import (
+    columns,
+    directions,
+    explicit_matrix,
+    flat,
+    seeds,
+    shapes,
+    weights,
+)
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 
@@ -136,7 +144,7 @@ def test_compressed_penalty_is_the_sum_over_tasks_and_layers(shape, seed):
     for number, name in enumerate(shape):
         W = explicit_matrix(held.directions.of_parameter(name))
         for j in range(3):
-            z = W[:, held.columns(j)].T @ y[name].reshape(-1)
+            z = W[:, columns(held)[j]].T @ y[name].reshape(-1)
             expected += (z - held.targets[j, number]).square().sum()
     torch.testing.assert_close(held.penalty()(y, 1.0), expected, **EXACT)
 
@@ -153,13 +161,17 @@ def test_compressed_targets_are_those_of_the_nearest_weights_of_every_layer(seed
     )
     for number, name in enumerate(shape):
         here = x_2[name].reshape(-1)
-        W = explicit_matrix(first.directions.of_parameter(name))[:, first.columns(0)]
+        W = explicit_matrix(first.directions.of_parameter(name))[:, columns(first)[0]]
         B = explicit_matrix(both.directions.of_parameter(name))
         away = first.targets[0, number] - W.T @ here
         step = torch.linalg.lstsq(W.T, away, driver="gelsd").solution
-        expected = B[:, both.columns(0)].T @ (here + step)
+        expected = B[:, columns(both)[0]].T @ (here + step)
         torch.testing.assert_close(both.targets[0, number], expected, rtol=1e-6, atol=1e-6)
-        torch.testing.assert_close(both.targets[1, number], B[:, both.columns(1)].T @ here, **EXACT)
+        torch.testing.assert_close(
+            both.targets[1, number],
+            B[:, columns(both)[1]].T @ here,
+            **EXACT,
+        )
 
 
 def test_compression_takes_in_parameters_that_a_later_task_brings_or_does_without():
@@ -168,13 +180,13 @@ def test_compression_takes_in_parameters_that_a_later_task_brings_or_does_withou
     first, _ = compress(None, directions(old, 6, 1), x_1, k=8, updates=2, couple_layers=False)
     both, _ = compress(first, directions(new, 4, 2), x_2, k=8, updates=2, couple_layers=False)
     assert list(both.directions.factors) == ["w", "head1", "head2"]
-    assert both.targets.shape == (2, 3, both.shared + both.own)
+    assert both.targets.shape == (2, 3, both.layout.shared + both.layout.own)
     for number, name in enumerate(both.directions.factors):
-        here, mine = x_2[name].reshape(-1), both.columns(0)
+        here, mine = x_2[name].reshape(-1), columns(both)[0]
         B = explicit_matrix(both.directions.of_parameter(name))[:, mine]
         expected = B.T @ here
         if name in old:
-            W = explicit_matrix(first.directions.of_parameter(name))[:, first.columns(0)]
+            W = explicit_matrix(first.directions.of_parameter(name))[:, columns(first)[0]]
             away = first.targets[0, number] - W.T @ here
             expected += B.T @ torch.linalg.lstsq(W.T, away, driver="gelsd").solution
         torch.testing.assert_close(both.targets[0, number], expected, rtol=1e-6, atol=1e-6)
@@ -245,8 +257,9 @@ def test_memory_is_as_expected(plugin):
         return strategy.plugins[0].memory_bytes
 
     kept = bytes_kept()
-    assert bytes_kept(max_bytes=kept) == kept
-    with pytest.raises(UserWarning, match=f"keep {kept:,} bytes"):
+    expected = kept if plugin is DCOPlugin else 1.1 * kept  # at most
+    assert bytes_kept(max_bytes=expected) == kept
+    with pytest.raises(UserWarning, match="may keep"):
         bytes_kept(max_bytes=kept - 1)
     coupled = train(small_mlp(), blobs(2), [plugin(**QUICK)]).plugins[0].memory_bytes
     per_target = 4 * (16 if plugin is DCOPlugin else 8 + 2 * (4 + 2))
@@ -267,7 +280,5 @@ def test_memory_of_dco_comp_counts_parameters_that_were_frozen_since(couple_laye
         strategy.train(second)
         return strategy.plugins[0].memory_bytes
 
-    kept = bytes_kept()
-    assert bytes_kept(kept) == kept
-    with pytest.raises(UserWarning, match=f"keep {kept:,} bytes"):
-        bytes_kept(kept - 1)
+    with pytest.raises(UserWarning, match="may keep"):
+        bytes_kept(bytes_kept() - 1)

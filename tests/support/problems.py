@@ -66,3 +66,8 @@ def explicit_matrix(of: Directions) -> Tensor:
                 parts.append(torch.zeros(rows * cols, dtype=f.U.dtype))
         columns.append(torch.cat(parts))
     return torch.stack(columns, dim=1)
+
+
+def columns(held):
+    """For each compressed task the numbers of its columns."""
+    return held.layout.columns(held.targets.device)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from avalanche_dco.errors import DataError, GradientError
 from avalanche_dco.plugins.support.gradients import trainable
-from avalanche_dco.plugins.support.model_state import modes_kept, random_state_kept
+from avalanche_dco.plugins.support.model_state import model_kept, random_state_kept
 from avalanche_dco.plugins.support.reporting import experience_number
-
-if TYPE_CHECKING:
-    from avalanche.training.templates import SupervisedTemplate
 
 
 class InputChecks:
@@ -145,7 +143,7 @@ def _failure(strategy: SupervisedTemplate, inputs: Tensor) -> RuntimeError | Non
     """Why the model cannot take some inputs; nothing is changed by the attempt."""
     model, batch = strategy.model, strategy.mbatch
     try:
-        with modes_kept(model), random_state_kept(), torch.no_grad():
+        with model_kept(model, weights=False), random_state_kept(), torch.no_grad():
             model.eval()
             strategy.mbatch = [inputs, *batch[1:]]
             strategy.forward()

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from avalanche.training.plugins import FromScratchTrainingPlugin
+from avalanche.training.templates import SupervisedTemplate
 from torch import nn
 
 from avalanche_dco.errors import ModelError, SettingError
 from avalanche_dco.plugins.support.gradients import trainable
-
-if TYPE_CHECKING:
-    from avalanche.training.templates import SupervisedTemplate
 
 ParameterFilter = Callable[[str, nn.Parameter], bool]
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import torch
+from avalanche.training.determinism.rng_manager import RNGManager
+from avalanche.training.templates import SupervisedTemplate
 
 from avalanche_dco.plugins.support.model_state import model_kept, random_state_kept
-
-if TYPE_CHECKING:
-    from avalanche.training.templates import SupervisedTemplate
 
 _STRATEGY_STATE = ("dataloader", "mbatch", "mb_output", "loss", "_stop_training")
 
@@ -86,7 +83,5 @@ def _fresh_optimizer_state(optimizer: torch.optim.Optimizer) -> Iterator[None]:
 def _own_randomness() -> Iterator[None]:
     seed = int(torch.randint(2**31, (), device="cpu"))
     with random_state_kept():
-        torch.manual_seed(seed)
-        random.seed(seed)
-        np.random.seed(seed)
+        RNGManager.set_random_seeds(seed)
         yield

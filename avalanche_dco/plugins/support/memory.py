@@ -25,7 +25,7 @@ class MemoryLimit(PluginState, ABC):
 
     @abstractmethod
     def _bytes_expected(self, constrained: Weights) -> int:
-        """What ``memory_bytes`` will be once this experience has been learned."""
+        """What ``memory_bytes`` will be at most once this experience has been learned."""
 
     def _targets_each(self, parameters: Collection[str]) -> int:
         """Number of targets of a direction in which these parameters have a part."""
@@ -37,7 +37,7 @@ class MemoryLimit(PluginState, ABC):
         expected = self._bytes_expected(constrained)
         if expected <= max_bytes:
             return
-        each = bytes_of_directions(constrained, 1, self._targets_each(constrained))
+        each = bytes_of_directions(constrained, 1, self._targets_each(constrained) + 1)
         affordable = int(self.k - (expected - max_bytes) / each)
         smaller = (
             f"a k of at most {affordable} instead of {self.k}"
@@ -45,7 +45,7 @@ class MemoryLimit(PluginState, ABC):
             else "a smaller k from the first experience on"
         )
         warnings.warn(
-            f"Experience {experience_number(strategy)}: {type(self).__name__} will keep "
+            f"Experience {experience_number(strategy)}: {type(self).__name__} may keep "
             f"{expected:,} bytes once it has learned this experience, more than "
             f"max_bytes={max_bytes:,.0f}, and {self.memory_bytes:,} now. Use {self._THRIFTIER}"
             f"{smaller}.",

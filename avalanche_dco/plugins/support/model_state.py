@@ -1,86 +1,49 @@
 """Look at a model, or at data, and leave everything as it was found."""
 
-import random
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
-import numpy as np
 import torch
 from avalanche.models import DynamicModule
+from avalanche.training.determinism.rng_manager import RNGManager
 from torch import nn
 
-
-@contextmanager
-def modes_kept(model: nn.Module) -> Iterator[None]:
-    """Give every module back the train or eval mode it had on entry.
-
-    Module by module: a batch normalisation that was put into eval mode on purpose stays there.
-
-    :param model: the model whose modes may be changed inside the block.
-    """
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
-@contextmanager
-def attributes_kept(model: nn.Module) -> Iterator[None]:
-    """Give every module back the attributes it had on entry, and no others.
-
-    Forward passes leave tensors behind: weights that old-style ``weight_norm`` computes, outputs
-    that a model keeps to look at.
-
-    :param model: the model that is called inside the block.
-    """
-    attributes = [(module, dict(vars(module))) for module in model.modules()]
-    try:
-        yield
-    finally:
-        for module, kept in attributes:
-            vars(module).clear()
-            vars(module).update(kept)
+Shapes = Mapping[str, Sequence[int]]
+"""The shapes of parameters by name."""
 
 
 @contextmanager
 def random_state_kept() -> Iterator[None]:
-    """Rewind the generators of Python, NumPy and torch (every device) to where they were."""
-    python_state, numpy_state = random.getstate(), np.random.get_state()
+    """Rewind the generators of Python, NumPy, torch and the user to where they were."""
+    state = RNGManager.__getstate__()
     try:
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            yield
+        yield
     finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
+        RNGManager.__setstate__(state)
 
 
 @contextmanager
 def model_kept(model: nn.Module, *, weights: bool) -> Iterator[None]:
-    """Give a model back as it was on entry, also after an exception.
+    """Restore a model on exit and after an exception.
 
-    Inside the block there are no gradients at first. Afterwards every module has its mode, and
-    every buffer its value and its tensor: a module may bind a buffer to a new tensor, or register
-    one, instead of writing to the old one. The parameters have their gradients back.
+    Inside the block there are no gradients at first. Afterwards every module has its mode and its
+    other attributes, and every buffer its value and its tensor: a module may bind a buffer to a new
+    tensor, register one, or keep what it has computed. The parameters have their gradients back.
 
     :param model: the model that may be used, and changed, inside the block.
-    :param weights: whether the parameters are put back like the buffers, or stay as they become.
+    :param weights: whether the values of the parameters are restored, too.
     """
-    tables: list[dict[str, Any]] = [module._buffers for module in model.modules()]
-    if weights:
-        tables += [module._parameters for module in model.modules()]
+    tables = [table for m in model.modules() for table in (vars(m), m._buffers, m._parameters)]
     bound = [(table, dict(table)) for table in tables]
-    tensors = {tensor for table in tables for tensor in table.values() if tensor is not None}
+    tensors = {*model.buffers(), *(model.parameters() if weights else ())}
     values = [(tensor, tensor.detach().clone()) for tensor in tensors]
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     # Gradients are replaced within, never written to: the old tensors may be kept by reference.
     for parameter, _ in gradients:
         parameter.grad = None
     try:
-        with modes_kept(model):
-            yield
+        yield
     finally:
         for table, entries in bound:
             table.clear()
@@ -102,15 +65,33 @@ def grows_by_itself(model: nn.Module) -> bool:
     return any(isinstance(module, DynamicModule) for module in model.modules())
 
 
-def fits(before: Sequence[int], after: Sequence[int], may_grow: bool) -> bool:
-    """Whether a parameter of one shape may have the other one later on.
+def shapes_of(model: nn.Module) -> dict[str, list[int]]:
+    """The shapes of a model's parameters by name."""
+    return {name: list(parameter.shape) for name, parameter in model.named_parameters()}
 
-    :param before: the earlier shape.
-    :param after: the later one.
-    :param may_grow: whether it may be larger, or has to be the same.
+
+def difference(
+    before: Shapes, after: Shapes, *, may_grow: bool, when: tuple[str, str]
+) -> str | None:
+    """How a model differs from what it was, other than by growing if it may; None if it does not.
+
+    :param before: the earlier shapes of its parameters.
+    :param after: the later ones.
+    :param may_grow: whether parameters may be added or become larger.
+    :param when: what to call the two in the message.
     """
-    if not may_grow:
-        return list(before) == list(after)
-    return len(before) == len(after) and all(
-        then <= now for then, now in zip(before, after, strict=True)
+    for name in before if may_grow else {**before, **after}:
+        old, new = before.get(name), after.get(name)
+        if old is None or new is None or not _fits(old, new, may_grow):
+            said = [
+                f"is missing {where}" if shape is None else f"has shape {shape} {where}"
+                for shape, where in zip((old, new), when, strict=True)
+            ]
+            return f"parameter '{name}' {' and '.join(said)}"
+    return None
+
+
+def _fits(before: Sequence[int], after: Sequence[int], may_grow: bool) -> bool:
+    return before == after or (
+        may_grow and len(before) == len(after) and all(map(operator.le, before, after))
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from avalanche_dco.persistence.files import checksum as checksum_of
 
@@ -23,22 +24,14 @@ def plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value  # NumPy's and torch's numbers
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
+def tensors_in(value: Any) -> list[Tensor]:
     """All tensors in a plain value."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from tensors_in(part)
+    return [part for part in tree_leaves(value) if isinstance(part, Tensor)]
 
 
 def moved(value: Any, device: torch.device) -> Any:
     """The same with all tensors on a device."""
-    if isinstance(value, Tensor):
-        return value.to(device)
-    if isinstance(value, dict):
-        return {name: moved(part, device) for name, part in value.items()}
-    return [moved(part, device) for part in value] if isinstance(value, list) else value
+    return tree_map_only(Tensor, lambda tensor: tensor.to(device), value)
 
 
 def checksum(state: Plain) -> str:

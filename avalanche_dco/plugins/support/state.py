@@ -8,19 +8,17 @@ it belongs to, and carries a checksum of itself.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from avalanche.training.plugins.clock import Clock
+from avalanche.training.templates import SupervisedTemplate
 from torch import nn
 
 from avalanche_dco.core.checked import entries, is_count, is_shape, require
 from avalanche_dco.errors import ModelError, StateError
 from avalanche_dco.plugins.support.kept import Kept
-from avalanche_dco.plugins.support.model_state import fits, grows_by_itself
+from avalanche_dco.plugins.support.model_state import difference, grows_by_itself, shapes_of
 from avalanche_dco.plugins.support.plain import Plain, checksum, moved, plain, tensors_in
-
-if TYPE_CHECKING:
-    from avalanche.training.templates import SupervisedTemplate
 
 FORMAT = 1
 """Version of the states; another one is refused."""
@@ -142,11 +140,10 @@ class PluginState:
 
         :param kept: attributes to set with it. An interrupt finds all of them set, or none.
         """
-        shapes = {name: list(p.shape) for name, p in strategy.model.named_parameters()}
         counted = {name: n for name, n in vars(strategy.clock).items() if isinstance(n, int)}
         # The clock strikes after all plugins.
         clock = counted | {"train_exp_counter": counted["train_exp_counter"] + 1}
-        vars(self).update(kept, _parameters=shapes, _clock=clock, _within=False)
+        vars(self).update(kept, _parameters=shapes_of(strategy.model), _clock=clock, _within=False)
 
     def _memory(self) -> Plain:
         """What is kept, as plain data."""
@@ -197,10 +194,12 @@ class PluginState:
             )
 
     def _refuse_changed_model(self, parameters: dict[str, list[int]], model: nn.Module) -> None:
-        changes = _changes(parameters, model, may_grow=True)
-        if changes:
+        change = difference(
+            parameters, shapes_of(model), may_grow=True, when=("after the last experience", "now")
+        )
+        if change:
             raise ModelError(
-                f"The model has changed since the last experience: {changes[0]}. What "
+                f"The model has changed since the last experience: {change}. What "
                 f"{type(self).__name__} remembers is then of no use; between experiences a model "
                 "may gain parameters, or grow them, but not lose or reshape any."
             )
@@ -269,23 +268,15 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _refuse_other_model(plugin: str, parameters: dict[str, list[int]], model: nn.Module) -> None:
-    changes = _changes(parameters, model, grows_by_itself(model))
-    if changes:
+    change = difference(
+        parameters,
+        shapes_of(model),
+        may_grow=grows_by_itself(model),
+        when=("in the state", "in this model"),
+    )
+    if change:
         raise StateError(
-            f"The state of {plugin} belongs to another model: {changes[0]}. Build the model as it "
+            f"The state of {plugin} belongs to another model: {change}. Build the model as it "
             "was and load its own state before you train; only a model with Avalanche's dynamic "
             "modules, such as IncrementalClassifier, may have grown since."
         )
-
-
-def _changes(parameters: dict[str, list[int]], model: nn.Module, may_grow: bool) -> list[str]:
-    """How a model differs from what it was, other than by growing if it may."""
-    here = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
-    changed = [
-        f"parameter '{name}' had shape {shape} and "
-        + (f"has {here[name]} now" if name in here else f"is not among {list(here)}")
-        for name, shape in parameters.items()
-        if name not in here or not fits(shape, here[name], may_grow)
-    ]
-    added = [] if may_grow else [name for name in here if name not in parameters]
-    return changed + [f"parameter '{name}' was not among {list(parameters)}" for name in added]

@@ -1,0 +1,1 @@
+"""A contribution to Avalanche, made from this package's own sources."""

@@ -1,0 +1,74 @@
+"""The patches against the installed Avalanche, each with its unittest as a new file."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from avalanche_dco.errors import DCOError
+from benchmarks.upstream import importance_defects, other_defects
+from benchmarks.upstream.edits import Defect, edited, unified_diff
+from benchmarks.upstream.layout import blackened
+from benchmarks.upstream.modules import Target, composed
+from benchmarks.upstream.needed import Needed
+from benchmarks.upstream.sources import Library, Name
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+TEMPLATES = "benchmarks.upstream.templates"
+DEFECTS = (*importance_defects.DEFECTS, *other_defects.DEFECTS)
+"""All defects; a page in ``docs/upstream`` is the text of each pull request."""
+
+
+@dataclass(frozen=True)
+class Fix:
+    """One pull request.
+
+    :param name: what it is called.
+    :param text: what it says.
+    :param patch: what it changes.
+    :param test: the path of its unittest.
+    """
+
+    name: str
+    text: str
+    patch: str
+    test: str
+
+
+def installed_avalanche() -> Path:
+    """The folder of the package that is installed; it is not imported."""
+    found = importlib.util.find_spec("avalanche")
+    if found is None or not found.submodule_search_locations:
+        raise DCOError("Avalanche is not installed; write: pip install avalanche-lib.")
+    return Path(found.submodule_search_locations[0])
+
+
+def fixes(avalanche: Path) -> list[Fix]:
+    """All pull requests that mend a defect.
+
+    :param avalanche: the folder of the package to patch.
+    """
+    return [_fix(defect, avalanche) for defect in DEFECTS]
+
+
+def _fix(defect: Defect, avalanche: Path) -> Fix:
+    path = f"avalanche/{defect.path}"
+    before = (avalanche / defect.path).read_text()
+    after = edited(before, defect.edits, path)
+    if blackened(before) == before:  # otherwise Black would change more than the defect
+        after = blackened(after)
+    test = f"tests/training/test_fix_{defect.name}.py"
+    patch = unified_diff(before, after, path) + unified_diff("", _test(defect, test), test)
+    text = (REPOSITORY / "docs" / "upstream" / f"{defect.name}.md").read_text()
+    return Fix(defect.name, text, patch, test)
+
+
+def _test(defect: Defect, path: str) -> str:
+    """The unittest of one defect, with what it needs of the templates."""
+    library = Library(REPOSITORY, ("benchmarks",))
+    module = f"{TEMPLATES}.test_defects"
+    needed = Needed(library, [Name(module, defect.test)])
+    doc = library.part(Name(module, defect.test)).node.body[0].value.value  # type: ignore[attr-defined]
+    target = Target(path, (f"{TEMPLATES}.",), doc, main="unittest.main()")
+    return composed(needed, [target])[path]

@@ -1,0 +1,177 @@
+"""Python modules taken apart into definitions and imports."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from avalanche_dco.errors import DCOError
+from benchmarks.upstream.edits import Edit, edited, offset, span
+
+
+class Name(NamedTuple):
+    """A definition by its module and its name there."""
+
+    module: str
+    name: str
+
+
+@dataclass(frozen=True, order=True)
+class Import:
+    """What a module gets from elsewhere.
+
+    :param module: the module.
+    :param attribute: what of it; empty for the module itself.
+    :param bound: the name it is given.
+    :param typing_only: whether it is imported for type checkers only.
+    """
+
+    module: str
+    attribute: str
+    bound: str
+    typing_only: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """A statement with its decorators, the comment above it and the string below it.
+
+    :param name: the name it defines.
+    :param node: the statement.
+    :param start: where it starts in the source.
+    :param stop: where it ends.
+    """
+
+    name: str
+    node: ast.stmt
+    start: int
+    stop: int
+
+
+class Module:
+    """A module.
+
+    :param name: its full name.
+    :param source: its text.
+    """
+
+    def __init__(self, name: str, source: str):
+        self.name, self.source = name, source
+        self.tree = ast.parse(source)
+        self.doc = ast.get_docstring(self.tree) or ""
+        self.parts = {part.name: part for part in parts_of(source, self.tree.body)}
+        self.imports = {found.bound: found for found in _imports(self.tree.body, False)}
+
+
+def parts_of(source: str, body: Sequence[ast.stmt]) -> Iterator[Part]:
+    """The named statements of a module or class.
+
+    :param source: the text of the module.
+    :param body: the statements.
+    """
+    for at, node in enumerate(body):
+        name = _defined(node)
+        if name is None:
+            continue
+        first = min([node, *getattr(node, "decorator_list", ())], key=lambda n: n.lineno)
+        start = _comment_above(source, offset(source, first.lineno, 0))
+        last = node
+        following = body[at + 1] if at + 1 < len(body) else None
+        if isinstance(node, ast.Assign | ast.AnnAssign) and _is_string(following):
+            assert following is not None
+            last = following
+        stop = source.find("\n", span(source, last)[1])
+        yield Part(name, node, start, len(source) if stop < 0 else stop + 1)
+
+
+def _defined(node: ast.stmt) -> str | None:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return node.name
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return targets[0].id if isinstance(targets[0], ast.Name) else None
+
+
+def _is_string(node: ast.stmt | None) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def _comment_above(source: str, start: int) -> int:
+    while start:
+        line = source.rfind("\n", 0, start - 1) + 1
+        text = source[line:start].strip()
+        if not text.startswith("#") or "----" in text:  # a ruler belongs to several
+            break
+        start = line
+    return start
+
+
+def _imports(body: Iterable[ast.stmt], typing_only: bool) -> Iterator[Import]:
+    for node in body:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, "", alias.asname or alias.name, typing_only)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                bound = alias.asname or alias.name
+                yield Import(node.module or "", alias.name, bound, typing_only)
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield from _imports(node.body, True)
+
+
+@dataclass
+class Library:
+    """The modules to take definitions from.
+
+    :param root: the folder that they are in.
+    :param packages: the packages to follow names into.
+    :param edits: changes of modules, by module.
+    :param instead: definitions that take the place of others; None for those that are left out.
+    :param without: members of classes that are left out, ``Class.member``.
+    :param builtins: definitions that a name known everywhere takes the place of.
+    """
+
+    root: Path
+    packages: tuple[str, ...]
+    edits: Mapping[str, Sequence[Edit]] = field(default_factory=dict)
+    instead: Mapping[Name, Name | None] = field(default_factory=dict)
+    without: frozenset[str] = frozenset()
+    builtins: Mapping[Name, str] = field(default_factory=dict)
+    _modules: dict[str, Module] = field(default_factory=dict)
+
+    def module(self, name: str) -> Module:
+        """A module, with its changes made."""
+        if name not in self._modules:
+            path = self.root / (name.replace(".", "/") + ".py")
+            source = edited(path.read_text(), self.edits.get(name, ()), str(path))
+            self._modules[name] = Module(name, source)
+        return self._modules[name]
+
+    def resolve(self, module: str, name: str) -> Name | Import | None:
+        """What a name stands for in a module; None for a local name or one known everywhere."""
+        here = self.module(module)
+        if name in here.parts:
+            return Name(module, name)
+        found = here.imports.get(name)
+        if found is None or found.module == "__future__":
+            return None
+        if found.module.split(".")[0] not in self.packages:
+            return found
+        there = self.resolve(found.module, found.attribute)
+        if there is None:
+            raise DCOError(f"{module}: {found.module} has no definition of {found.attribute}.")
+        return there
+
+    def part(self, name: Name) -> Part:
+        """A definition."""
+        return self.module(name.module).parts[name.name]
+
+    def is_constant(self, name: Name) -> bool:
+        """Whether a definition is an assignment."""
+        return isinstance(self.part(name).node, ast.Assign | ast.AnnAssign)
