@@ -4,7 +4,7 @@
     python docs/run_pages.py tutorial    those with this in their path
 
 - The ``python`` blocks of a page run in order, in one namespace and in an empty folder. A block
-  ``output`` after one of them shows what it prints.
+  ``output`` after one of them shows what it prints, and ``docs/figures`` has what it draws.
 - An example ``docs/examples/NAME.py`` has its output in ``NAME.txt`` and its figure in ``NAME.svg``.
 - The notebook holds its own outputs.
 """
@@ -50,11 +50,11 @@ def notebooks() -> list[Path]:
     return sorted(EXAMPLES.glob("*.ipynb"))
 
 
-def run_page(page: Path) -> str:
+def run_page(page: Path) -> tuple[str, dict[str, bytes]]:
     """Run the blocks of a page.
 
     :param page: the page.
-    :return: its text with the outputs of this run.
+    :return: its text with the outputs of this run, and the figures on it that the run makes.
     """
     names: dict[str, object] = {"__name__": "__page__"}
     printed = ""
@@ -70,8 +70,10 @@ def run_page(page: Path) -> str:
         printed = output.getvalue()
         return block[0]
 
-    with _empty_folder():
-        return _BLOCK.sub(run_block, _text(page))
+    with _empty_folder() as folder:
+        text = _BLOCK.sub(run_block, _text(page))
+        figures = [path for path in folder.iterdir() if f"(figures/{path.name})" in text]
+        return text, {path.name: path.read_bytes() for path in figures}
 
 
 def run_script(script: Path) -> tuple[str, dict[str, bytes]]:
@@ -138,7 +140,10 @@ def main(wanted: str = "") -> None:
     """Write the outputs of what has this in its path."""
     for page in pages():
         if wanted in str(page):
-            page.write_text(run_page(page), encoding="utf-8")
+            text, figures = run_page(page)
+            page.write_text(text, encoding="utf-8")
+            for name, content in figures.items():
+                (page.parent / "figures" / name).write_bytes(content)
             print(page.relative_to(ROOT))
     for script in scripts():
         if wanted in str(script):

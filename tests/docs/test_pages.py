@@ -25,7 +25,9 @@ def _one_generator() -> None:
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_blocks_of_a_page_run_and_print_what_it_shows(page: Path) -> None:
-    assert agrees(page.read_text(encoding="utf-8"), run_page(page))
+    text, figures = run_page(page)
+    assert agrees(page.read_text(encoding="utf-8"), text)
+    assert all((page.parent / "figures" / name).exists() for name in figures)
 
 
 @pytest.mark.parametrize("script", scripts(), ids=lambda script: script.stem)
