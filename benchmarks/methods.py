@@ -33,7 +33,9 @@ from avalanche_dco.baselines import (
     EWCPlugin,
     LwFPlugin,
     MASPlugin,
+    OWMPlugin,
     RWalkPlugin,
+    SGPPlugin,
     SynapticIntelligencePlugin,
 )
 from avalanche_dco.errors import SettingError
@@ -220,17 +222,10 @@ _ALL = (
         grid={"threshold": ((0.95, 0.99), 0.95, 0.97)},
         fixed={"samples": 300, "threshold_growth": 0.0, "project_head": True},
     ),
-    _plugged(
-        "mas",
-        MASPlugin,
-        grid={"lambda_reg": (0.001, 0.01, 0.1, 1)},
-    ),
-    _plugged(
-        "lwf",
-        LwFPlugin,
-        grid={"alpha": (0.5, 1, 2, 5)},
-        fixed={"temperature": 2},
-    ),
+    _plugged("sgp", SGPPlugin, grid={"alpha": (1, 10, 100)}),
+    _plugged("owm", OWMPlugin, grid={"alpha": (1, 10, 100)}),
+    _plugged("mas", MASPlugin, grid={"lambda_reg": (0.001, 0.01, 0.1, 1)}),
+    _plugged("lwf", LwFPlugin, grid={"alpha": (0.5, 1, 2, 5)}, fixed={"temperature": 2}),
     _plugged(
         "a-gem",
         AGEMPlugin,

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from avalanche_dco.baselines.gradient_projection import compact, extended_basis, project_out
 from avalanche_dco.baselines.projection import ProjectionPlugin, fits_layer
-from avalanche_dco.core.layers import as_matrix, groups_of, write_matrix
 from avalanche_dco.plugins.support.declared import setting
 from avalanche_dco.plugins.support.kept import Kept, Tensors
 
+Bases = dict[str, Tensor]
 _SAMPLES_PER_FORWARD = 128
 
 
@@ -44,7 +44,7 @@ class GPMPlugin(ProjectionPlugin):
     """
 
     _KEEPS = (Kept("bases", Tensors(fits_layer)),)
-    _SINCE_START = True  # so that rounding errors do not add up over the steps
+    _IDEMPOTENT = True
 
     threshold: float | Sequence[float] = setting(
         default=(0.95, 0.99),
@@ -70,7 +70,7 @@ class GPMPlugin(ProjectionPlugin):
     def __post_init__(self) -> None:
         """Nothing is remembered yet."""
         super().__post_init__()
-        self.bases: dict[str, Tensor] = {}
+        self.bases: Bases = {}
         """ Per layer: orthonormal columns, shape (groups, inputs, vectors). """
 
     @property
@@ -80,34 +80,34 @@ class GPMPlugin(ProjectionPlugin):
     def _allowed(self, name: str, change: Tensor) -> Tensor:
         return project_out(change, self.bases[name])
 
-    @torch.no_grad()
-    def after_backward(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
-        """Project the gradients of the weights that are parameters."""
-        for name, layer in self._confined(strategy.model):
-            if "weight" not in layer._parameters:
-                continue
-            weight, bias = layer.weight.grad, None if layer.bias is None else layer.bias.grad
-            if weight is not None:
-                gradient = as_matrix(weight, bias, groups=groups_of(layer))
-                write_matrix(project_out(gradient, self.bases[name]), weight, bias)
-
     def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Extend the bases by the inputs of the experience just trained."""
+        collected = self._collected(strategy)
+        self._finished(strategy, bases=self._extended(strategy, self.bases, collected))
+
+    def _collected(self, strategy: SupervisedTemplate) -> dict[str, Tensor]:
+        """Inputs of each layer on a random subset of the experience, shape (groups, n, inputs)."""
         self._anchors = {}
         collected: dict[str, Tensor] = {}
 
-        def observe(_: int, inputs: dict[str, Tensor]) -> None:
+        def observe(_: int, inputs: dict[str, list[Tensor]]) -> None:
             for name, vectors in inputs.items():
                 earlier = [collected[name]] if name in collected else []
-                collected[name] = compact(torch.cat([*earlier, vectors.double()], dim=1))
+                collected[name] = compact(torch.cat([*earlier, *vectors], dim=1))
 
         self._record_inputs(strategy, self.samples, _SAMPLES_PER_FORWARD, observe)
+        return collected
+
+    def _extended(
+        self, strategy: SupervisedTemplate, bases: Bases, collected: dict[str, Tensor]
+    ) -> Bases:
+        """Orthonormal bases, extended by what was collected."""
         growth = self.threshold_growth * strategy.clock.train_exp_counter
-        bases, thresholds = dict(self.bases), _shares(self.threshold)
+        bases, thresholds = dict(bases), _shares(self.threshold)
         for index, (name, vectors) in enumerate(collected.items()):
             threshold = thresholds[min(index, len(thresholds) - 1)]
             if name not in bases:
                 weight = strategy.model.get_submodule(name).weight
                 bases[name] = weight.new_zeros(vectors.shape[0], vectors.shape[2], 0)
             bases[name] = extended_basis(bases[name], vectors, min(threshold + growth, 1.0))
-        self._finished(strategy, bases=bases)
+        return bases

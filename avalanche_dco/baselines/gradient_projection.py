@@ -1,9 +1,12 @@
-r"""Gradient projection memory on tensors (Saha, Garg and Roy, ICLR 2021); no Avalanche in here.
+r"""Projection methods on tensors: GPM, SGP and OWM; no Avalanche in here.
 
 A layer that multiplies its input vectors by a matrix forgets nothing about an input :math:`x` if
 its change :math:`\Delta W` satisfies :math:`\Delta W x = 0`. So keep an orthonormal basis :math:`M`
 of the inputs worth remembering and allow only changes of the form
-:math:`\Delta W - \Delta W M M^\top`.
+:math:`\Delta W - \Delta W M M^\top` (GPM: Saha, Garg and Roy, ICLR 2021). SGP (Saha and Roy, AAAI
+2023) gives each basis vector an importance :math:`\lambda_i` between 0 and 1 and allows
+:math:`\Delta W - \Delta W M \Lambda M^\top`. OWM (Zeng et al., 2019) keeps no basis, but a matrix
+:math:`P` that is small along earlier inputs, and allows :math:`\Delta W P`.
 
 Index legend: g groups (1 unless the convolution is grouped), n input vectors, o outputs per group,
 d input dimensions per group (one more with a bias), k basis vectors.
@@ -17,12 +20,53 @@ from torch.nn import functional
 
 
 def project_out(matrix: Tensor, basis: Tensor) -> Tensor:
-    """Remove from every row what lies in the span of the basis.
+    r"""Remove from every row what lies in the span of the basis, or a share of it.
 
     :param matrix: shape (g, o, d).
-    :param basis: orthonormal columns (or zero ones), shape (g, d, k).
+    :param basis: orthogonal columns, shape (g, d, k). One of norm 1 takes away all that lies along
+        it, one of norm :math:`\sqrt{\lambda_i}` the share :math:`\lambda_i`.
     """
     return matrix - (matrix @ basis) @ basis.mT
+
+
+def basis_importances(basis: Tensor, vectors: Tensor, alpha: float) -> Tensor:
+    r"""SGP's importances of basis vectors for the inputs of one experience.
+
+    .. math:: \lambda_i = \frac{(\alpha + 1) \sigma_i}{\alpha \sigma_i + \max_j \sigma_j}
+
+    For a vector that these inputs have added to the basis, :math:`\sigma_i` is its singular value;
+    for an older one the paper's surrogate of it. Both are the norm of the inputs' coordinates
+    along the vector.
+
+    :param basis: orthonormal columns (or zero ones), shape (g, d, k).
+    :param vectors: shape (g, n, d).
+    :param alpha: at least 0; the larger, the nearer are all importances to 1, which is GPM.
+    :return: float64, shape (g, 1, k).
+    """
+    sigma = (vectors.double() @ basis.double()).norm(dim=1, keepdim=True)
+    largest = functional.pad(sigma, (0, 1)).amax(dim=2, keepdim=True)  # a basis may be empty
+    return (alpha + 1) * sigma / (alpha * sigma + largest).clamp(min=torch.finfo(sigma.dtype).tiny)
+
+
+def shrunk_projector(projector: Tensor, vectors: Tensor) -> Tensor:
+    r"""OWM's recursive update of its projector, for several inputs at once.
+
+    One input :math:`x` with the constant :math:`\alpha` makes :math:`P` into
+
+    .. math:: P - k x^\top P, \qquad k = P x / (\alpha + x^\top P x)
+
+    Repeated for the rows of :math:`X`, each divided by its :math:`\sqrt\alpha`, that is
+    :math:`P - P X^\top (I + X P X^\top)^{-1} X P`.
+
+    :param projector: shape (g, d, d), symmetric.
+    :param vectors: the inputs, each divided by the root of its constant; shape (g, n, d).
+    :return: float64, shape (g, d, d).
+    """
+    P, X = projector.double(), compact(vectors)
+    XP = X @ P
+    inner = torch.eye(X.shape[1], dtype=P.dtype, device=P.device) + XP @ X.mT
+    shrunk = P - XP.mT @ torch.linalg.solve(inner, XP)
+    return (shrunk + shrunk.mT) / 2
 
 
 def compact(vectors: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """What methods share that confine the changes of a layer by the inputs it has had."""
 
+import itertools
 import math
 import warnings
 from abc import ABC, abstractmethod
@@ -22,9 +23,12 @@ from avalanche_dco.baselines.effective_weights import (
 from avalanche_dco.core.checked import is_floating
 from avalanche_dco.core.layers import (
     MatrixLayer,
+    as_matrix,
+    groups_of,
     input_vectors,
     parameter_owners,
     recorded_calls,
+    write_matrix,
 )
 from avalanche_dco.errors import ModelError
 from avalanche_dco.plugins.support.checks import InputChecks
@@ -51,8 +55,10 @@ class ProjectionPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlu
     projection of the gradient alone.
     """
 
-    _SINCE_START = False
-    """Whether the change since the start of the experience is confined, or each step's."""
+    _IDEMPOTENT = False
+    """Whether to confine twice is to confine once. If so, gradients are confined too, as published,
+    and the change since the start of the experience is, so that rounding errors do not add up over
+    the steps. If not, the change of each step is."""
 
     layers: Sequence[str] | None = setting(
         default=None,
@@ -90,13 +96,24 @@ class ProjectionPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlu
         }
 
     @torch.no_grad()
+    def after_backward(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
+        """Confine the gradients of the weights that are parameters, if that is not done twice."""
+        for name, layer in self._confined(strategy.model) if self._IDEMPOTENT else ():
+            if "weight" not in layer._parameters:
+                continue
+            weight, bias = layer.weight.grad, None if layer.bias is None else layer.bias.grad
+            if weight is not None:
+                gradient = as_matrix(weight, bias, groups=groups_of(layer))
+                write_matrix(self._allowed(name, gradient), weight, bias)
+
+    @torch.no_grad()
     def after_update(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Confine what the optimizer has made of the layers."""
         for name, layer in self._confined(strategy.model):
             anchor = self._anchors[name]
             matrix = anchor + self._allowed(name, effective_matrix(layer) - anchor)
             set_effective_matrix(layer, matrix)
-            if not self._SINCE_START:
+            if not self._IDEMPOTENT:
                 self._anchors[name] = matrix
 
     def _projectable(self, model: nn.Module) -> dict[str, MatrixLayer]:
@@ -131,7 +148,8 @@ class ProjectionPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlu
         strategy: SupervisedTemplate,
         samples: int | None,
         batch_size: int,
-        observe: Callable[[int, dict[str, Tensor]], None],
+        observe: Callable[[int, dict[str, list[Tensor]]], None],
+        passes: int = 1,
     ) -> None:
         """Record the inputs of the layers in forward passes that change nothing.
 
@@ -141,9 +159,10 @@ class ProjectionPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlu
         inputs of theirs can be recorded.
 
         :param samples: the size of a random subset of the experience; None for all of it.
-        :param batch_size: samples per pass.
-        :param observe: takes the number of samples of a pass, and the vectors (groups, n, inputs)
-            by the layers' names.
+        :param batch_size: samples per forward pass.
+        :param observe: takes the number of samples of a batch, and the vectors (groups, n, inputs)
+            of each call by the layers' names.
+        :param passes: how often the samples are gone through, in a new order each time.
         """
         model, dataset = strategy.model, strategy.experience.dataset.eval()
         collate = getattr(dataset, "collate_fn", default_collate)
@@ -152,7 +171,8 @@ class ProjectionPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlu
         called: set[str] = set()
         with model_kept(model, weights=False), random_state_kept():
             model.eval()
-            for indices in torch.randperm(len(dataset))[:samples].split(batch_size):
+            orders = [torch.randperm(len(dataset))[:samples] for _ in range(passes)]
+            for indices in itertools.chain(*(order.split(batch_size) for order in orders)):
                 x, *_, task_labels = collate([dataset[index] for index in indices.tolist()])
                 with recorded_calls(layers.values()) as calls:
                     avalanche_forward(model, x.to(strategy.device), task_labels)
@@ -163,7 +183,7 @@ class ProjectionPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlu
                 called |= vectors.keys()
                 if calls and not self.project_head:
                     del vectors[names[calls[-1].layer]]
-                observe(len(indices), {n: torch.cat(v, dim=1) for n, v in vectors.items()})
+                observe(len(indices), vectors)
         if not self._by_layer:
             self._warn_of_unprotected(model, called, layers)
 

@@ -24,14 +24,20 @@ to it: whatever finite sizes gradients have, no square overflows. A gradient *va
 squares of all its entries underflow. A batch starts with a unit so small that the first gradient
 that does not vanish sets one; if none does, all of the batch counts as zero.
 
+**Layer weights.** The loss may count the reconstruction of layer l with a weight a_l. With
+:math:`C_a = \sum_l a_l W_l^T G_l` and :math:`S_a = \sum_l a_l W_l^T W_l` it is
+:math:`||G||_a^2 - 2 <C_a, C> + tr(C^T S_a C)`; layer l then has y = a_l c + c_a - S_a c, and a
+factor a_l on its terms in C C^T.
+
 How much of the gradients lies along each direction, the *shares* ``||w_i^T G||^2 / ||G||^2``, is
 known on the way: DCO-COMP compresses by it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,18 +58,30 @@ class DirectionAutoencoder:
     :param directions: the directions to train; each parameter must have a part in all of them.
     :param lr: eta_a, Adam's learning rate.
     :param rho: factor on the loss, against gradients so small that Adam's epsilon matters.
+    :param lr_decay: factor on the learning rate after every update.
+    :param layer_weights: a_l, by parameter; None for 1 everywhere.
     """
 
-    def __init__(self, directions: Directions, *, lr: float = 1e-2, rho: float = 100.0):
+    def __init__(
+        self,
+        directions: Directions,
+        *,
+        lr: float = 1e-2,
+        rho: float = 100.0,
+        lr_decay: float = 1.0,
+        layer_weights: Mapping[str, float] | None = None,
+    ):
         self.directions = directions
-        self.rho = rho
+        self.rho, self._lr_decay = rho, lr_decay
         self.shares: Tensor | None = None
         """Shares of the gradients along each direction; None before the first update."""
         self.observed = 0
         """Number of gradients in all updates."""
         self.vanished = 0
         """Number of those among them that vanish."""
-        self._layers = [_Layer(name, directions) for name in directions.factors]
+        weights = dict.fromkeys(directions.factors, 1.0) | dict(layer_weights or {})
+        self._layers = [_Layer(name, directions, weights[name]) for name in directions.factors]
+        self._weights = directions.zeros(0).new_tensor([layer.weight for layer in self._layers])
         self._optimizer = torch.optim.Adam(
             [tensor for layer in self._layers for tensor in (layer.U, layer.V)], lr=lr
         )
@@ -72,6 +90,7 @@ class DirectionAutoencoder:
     @torch.no_grad()
     def _start_batch(self) -> None:
         self._codes: list[Tensor] = []
+        self._weighted: list[Tensor] = []
         self._energies: list[Tensor] = []
         self._units: list[Tensor] = []  # of each gradient's code and energies
         self._largest: list[Tensor] = []
@@ -94,11 +113,12 @@ class DirectionAutoencoder:
         self._unit = unit
         parts = [layer.encode(G / unit) for layer, G in zip(self._layers, matrices, strict=True)]
         codes, energies = (torch.stack(part) for part in zip(*parts, strict=True))
-        code = codes.sum(0)
-        y = 2 * code - self._S @ code
+        code, weighted = codes.sum(0), (self._weights[:, None] * codes).sum(0)
+        Sc = self._S @ code
         for layer in self._layers:
-            layer.accumulate(y, shrinkage)
+            layer.accumulate(layer.weight * code + weighted - Sc, shrinkage)
         self._codes.append(code)
+        self._weighted.append(weighted)
         self._energies.append(energies)
         self._units.append(unit)
         self._largest.append(largest)
@@ -133,12 +153,11 @@ class DirectionAutoencoder:
             self._start_batch()
             return 0.0
         scales = torch.stack(self._units) / self._unit
-        C = torch.stack(self._codes, dim=1) * scales  # k x m
-        energy = (energies * scales.square()[:, None]).sum(0).sum()
-        along = C.square().sum(1)
-        self._follow_shares(along / energy)
-        SC = self._S @ C
-        error = 1 - (2 * along.sum() - (C * SC).sum()) / energy
+        C, C_a = (torch.stack(c, dim=1) * scales for c in (self._codes, self._weighted))  # k x m
+        of_layers = (energies * scales.square()[:, None]).sum(0)
+        energy, energy_a = of_layers.sum(), (self._weights * of_layers).sum()
+        self._follow_shares(C.square().sum(1) / energy)
+        error = 1 - (2 * (C_a * C).sum() - (C * (self._S @ C)).sum()) / energy_a
         if not torch.isfinite(error):
             raise GradientError(
                 "The autoencoder that learns the directions has diverged: its reconstruction "
@@ -149,6 +168,8 @@ class DirectionAutoencoder:
         for layer in self._layers:
             layer.finish_batch(CC, scale)
         self._optimizer.step()
+        for group in self._optimizer.param_groups:
+            group["lr"] *= self._lr_decay
         self._start_batch()
         return float(error)
 
@@ -165,8 +186,8 @@ class DirectionAutoencoder:
 class _Layer:
     """One parameter's factors, the running sums of its gradient, and the buffers they need."""
 
-    def __init__(self, name: str, directions: Directions):
-        self.name = name
+    def __init__(self, name: str, directions: Directions, weight: float):
+        self.name, self.weight = name, weight
         self.factors = directions.factors[name]
         self.U, self.V = self.factors.U, self.factors.V
         self._dU, self._dV = torch.zeros_like(self.U), torch.zeros_like(self.V)
@@ -175,11 +196,11 @@ class _Layer:
         self._scratch = torch.empty_like(self.U)
 
     def start_batch(self) -> Tensor:
-        """Clear the sums; this layer's share of the Gram matrix S."""
+        """Clear the sums; this layer's share of the Gram matrix S_a."""
         self._dU.zero_()
         self._dV.zero_()
         self._UU, self._VV = self.U.T @ self.U, self.V.T @ self.V
-        return self._UU * self._VV
+        return self.weight * (self._UU * self._VV)
 
     def encode(self, G: Tensor) -> tuple[Tensor, Tensor]:
         """The layer's share of the code and of the energy; keeps G V for :meth:`accumulate`."""
@@ -196,8 +217,8 @@ class _Layer:
 
     def finish_batch(self, CC: Tensor, scale: Tensor) -> None:
         """Add the terms in C C^T and scale: dU and dV are complete."""
-        self._dU.addmm_(self.U, CC * self._VV).mul_(2 * scale)
-        self._dV.addmm_(self.V, CC * self._UU).mul_(2 * scale)
+        self._dU.addmm_(self.U, CC * self._VV, alpha=self.weight).mul_(2 * scale)
+        self._dV.addmm_(self.V, CC * self._UU, alpha=self.weight).mul_(2 * scale)
 
 
 def has_stopped_improving(errors: list[float], tolerance: float, window: int) -> bool:
@@ -236,11 +257,10 @@ def fit_directions(
     sample: Callable[[Callable[[Weights], None]], None],
     *,
     updates: int = 200,
-    lr: float = 1e-2,
-    rho: float = 100.0,
     tolerance: float | None = None,
     window: int = 20,
     on_update: Callable[[float], None] | None = None,
+    **settings: Any,
 ) -> Fit:
     """Train ``directions`` in place on sampled gradients.
 
@@ -248,16 +268,15 @@ def fit_directions(
     :param sample: called once per update, with a function to which it hands the m gradients of that
         update, one at a time.
     :param updates: number of autoencoder updates at most.
-    :param lr: eta_a, Adam's learning rate.
-    :param rho: factor on the loss.
     :param tolerance: stop earlier once the error falls by less than this share from one window
         of updates to the next; None to make all updates.
     :param window: updates per window.
     :param on_update: called with the relative reconstruction error of each update.
+    :param settings: arguments of :class:`DirectionAutoencoder`.
     :return: the relative reconstruction error of each update, the shares of the directions, and
         how many of the gradients vanish.
     """
-    autoencoder = DirectionAutoencoder(directions, lr=lr, rho=rho)
+    autoencoder = DirectionAutoencoder(directions, **settings)
     errors: list[float] = []
     for _ in range(updates):
         sample(autoencoder.observe)

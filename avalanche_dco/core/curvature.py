@@ -88,6 +88,7 @@ class CurvatureEstimator:
         return Curvature(
             {layer.weight: layer.factors(self._samples) for layer in layers},
             {name: squares / self._samples for name, squares in self._squares.items()},
+            tasks=1,
         )
 
 

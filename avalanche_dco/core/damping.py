@@ -145,6 +145,7 @@ class DampedUpdate:
         negligible: float = 0.0,
         every: int = 1,
     ):
+        self._parameters = parameters
         self._entries: list[_Entry] = []
         for name, factors in curvature.layers.items():
             names = [name, *([bias_of(name)] if factors.bias else [])]
@@ -165,6 +166,19 @@ class DampedUpdate:
             )
         for entry in self._entries:
             entry.moves = entry.moves or any(p.grad is not None for p in entry.parameters)
+
+    @torch.no_grad()
+    def damp_since(self, start: Weights) -> None:
+        """Damp the whole way from other weights to the present ones.
+
+        :param start: the weights by name; the present ones are kept where there is none.
+        """
+        names = {id(parameter): name for name, parameter in self._parameters.items()}
+        for entry in self._entries:
+            keys = [names[id(parameter)] for parameter in entry.parameters]
+            for key, before, now in zip(keys, entry.before, entry.parameters, strict=True):
+                before.copy_(start.get(key, now))
+            entry.damp()
 
     def after_update(self) -> None:
         """Damp the last updates if there have been enough of them."""

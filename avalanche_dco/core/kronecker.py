@@ -113,10 +113,12 @@ class Curvature:
 
     :param layers: the factors of every layer, by the name of its weight.
     :param diagonal: the diagonal of the curvature of all other parameters, by name.
+    :param tasks: n, the number of tasks in the sum.
     """
 
     layers: dict[str, KroneckerFactors] = field(default_factory=dict)
     diagonal: dict[str, Tensor] = field(default_factory=dict)
+    tasks: int = 0
 
     def __add__(self, other: Curvature) -> Curvature:
         layers, diagonal = dict(self.layers), dict(self.diagonal)
@@ -125,13 +127,22 @@ class Curvature:
         for name, part in other.diagonal.items():
             old = diagonal.get(name)
             diagonal[name] = part if old is None else _padded(name, old, part.shape).to(part) + part
-        return Curvature(layers, diagonal)
+        return Curvature(layers, diagonal, self.tasks + other.tasks)
+
+    def strength(self, of_one: float, growth: float) -> float:
+        """What the sum of n tasks is multiplied by, if it is to count n^growth times their mean.
+
+        :param of_one: lambda, of one task.
+        :param growth: 1 for the sum of the tasks' curvatures, 0 for their mean.
+        """
+        return of_one * max(self.tasks, 1) ** (growth - 1)
 
     def state(self) -> dict[str, Any]:
         """Tensors and numbers from which :meth:`from_state` makes the same curvature."""
         return {
             "layers": {name: dict(vars(f)) for name, f in self.layers.items()},
             "diagonal": dict(self.diagonal),
+            "tasks": self.tasks,
         }
 
     @classmethod
@@ -141,7 +152,8 @@ class Curvature:
         :param state: the state.
         :param shapes: of the parameters of the model that it belongs to.
         """
-        layers, diagonal = entries(state, ("layers", "diagonal"), "the curvature")
+        layers, diagonal, tasks = entries(state, ("layers", "diagonal", "tasks"), "the curvature")
+        require(is_count(tasks), "the number of tasks has to be a count")
         require(isinstance(layers, dict), "the layers have to be a dictionary")
         require(isinstance(diagonal, dict), "the diagonal has to be a dictionary")
         for name, part in diagonal.items():
@@ -150,12 +162,13 @@ class Curvature:
         return cls(
             {name: _factors_of(f, name, shapes.get(name)) for name, f in layers.items()},
             dict(diagonal),
+            tasks,
         )
 
     def free_shares(self, strength: float) -> dict[str, float]:
         """The share of every layer's and other parameter's directions that is still free.
 
-        :param strength: lambda.
+        :param strength: lambda, what the sum over tasks is multiplied by.
         """
         return {name: f.free_share(strength) for name, f in self.layers.items()} | {
             name: float((1 / (1 + strength * part)).mean()) for name, part in self.diagonal.items()
@@ -188,7 +201,7 @@ class Curvature:
             name: _padded(name, part.to(at_least_single(parameters[name])), parameters[name].shape)
             for name, part in self.diagonal.items()
         }
-        return Curvature(layers, diagonal)
+        return Curvature(layers, diagonal, self.tasks)
 
 
 def _factors_of(state: Any, name: Any, shape: Sequence[int] | None) -> KroneckerFactors:

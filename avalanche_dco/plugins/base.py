@@ -23,7 +23,7 @@ from avalanche_dco.plugins.support.compatibility import (
     refuse_other_plugins,
     refuse_sparse_optimizer,
 )
-from avalanche_dco.plugins.support.direction_learning import learn_directions
+from avalanche_dco.plugins.support.direction_learning import decreasing_weights, learn_directions
 from avalanche_dco.plugins.support.gradient_samplers import (
     GradientSampler,
     LogitSampler,
@@ -149,7 +149,11 @@ class DirectionConstrainedPlugin(
             Directions.random(constrained, self._k_to_learn),
             updates=self.autoencoder_updates,
             lr=self.autoencoder_lr,
+            lr_decay=self.autoencoder_lr_decay,
             rho=self.rho,
+            layer_weights=decreasing_weights(constrained)
+            if self.layer_weights == "decreasing"
+            else None,
             tolerance=self.autoencoder_tolerance,
         )
 

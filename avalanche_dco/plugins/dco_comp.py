@@ -14,9 +14,10 @@ from avalanche_dco.core.factors import Weights, bytes_of_directions
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
 from avalanche_dco.plugins.support.declared import setting
+from avalanche_dco.plugins.support.direction_settings import LayerWeights
 from avalanche_dco.plugins.support.kept import Directed, Kept
 from avalanche_dco.plugins.support.reporting import publish
-from avalanche_dco.plugins.support.settings import authors
+from avalanche_dco.plugins.support.settings import authors, paper
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
@@ -51,12 +52,32 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     max_penalty_grad_norm: float | None = DirectionConstrainedPlugin.SETTINGS[
         "max_penalty_grad_norm"
     ].but(published=authors(20.0, mnist_fashion=2000.0, split_cifar100=10.0))
+    rho: float = DirectionConstrainedPlugin.SETTINGS["rho"].but(
+        published=authors(1.0, among=(100.0, 1000.0))
+    )
+    autoencoder_lr_decay: float = DirectionConstrainedPlugin.SETTINGS["autoencoder_lr_decay"].but(
+        published=authors(0.99)
+    )
+    layer_weights: LayerWeights = DirectionConstrainedPlugin.SETTINGS["layer_weights"].but(
+        published=authors("decreasing")
+    )
     new_task_k: int | None = setting(
         default=None,
         at_least=1,
         none="a quarter of k",
+        published=authors(250, split_mnist=200),
         meaning="number of directions learned for a new experience before they are compressed. "
         "Tasks that have much in common do better with more, up to k.",
+    )
+    shrink_new_task_k: bool = setting(
+        default=False,
+        published=authors(True),
+        meaning="whether later experiences learn fewer directions.",
+        choices={
+            False: "each learns new_task_k",
+            True: "as in the authors' code, experience i = 1, 2, ... learns new_task_k // i, one "
+            "at least",
+        },
     )
     compression_updates: int = setting(
         default=50,
@@ -72,6 +93,7 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     )
     compression_start: Start = setting(
         default="previous",
+        published=authors("noise"),
         meaning="where a compression starts.",
         choices={
             "previous": "from the columns that are there",
@@ -81,10 +103,12 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     compression_loss: Loss = setting(
         default="gradients",
         binding=True,
+        published=paper("directions"),
         meaning="what a compression is to reconstruct.",
         choices={
             "gradients": "directions, weighted by the share of their task's gradients along them",
-            "directions": "all directions alike, the paper's Eq. (dco_comp1), which forgets more",
+            "directions": "as in the paper's Eq. (dco_comp1), all directions alike, which forgets "
+            "more",
         },
     )
 
@@ -98,7 +122,10 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     @property
     def _k_to_learn(self) -> int:
         assert self.new_task_k is not None
-        return self.new_task_k
+        learned = 0 if self._tasks is None else self._tasks.layout.tasks
+        return (
+            max(1, self.new_task_k // (learned + 1)) if self.shrink_new_task_k else self.new_task_k
+        )
 
     def _stored(
         self, strategy: SupervisedTemplate, directions: Directions, shares: Tensor, x_star: Weights

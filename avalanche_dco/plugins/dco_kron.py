@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from avalanche.core import SupervisedPlugin
+from torch import Tensor
 
 from avalanche_dco.core.curvature import CurvatureEstimator
 from avalanche_dco.core.damping import DampedShare, DampedUpdate
@@ -20,13 +21,19 @@ from avalanche_dco.plugins.support.compatibility import (
     refuse_other_plugins,
 )
 from avalanche_dco.plugins.support.declared import DeclaredSettings, setting
-from avalanche_dco.plugins.support.direction_settings import PARAMETER_FILTER
-from avalanche_dco.plugins.support.gradients import outputs_of
+from avalanche_dco.plugins.support.direction_settings import (
+    AVERAGED_POINTS,
+    PARAMETER_FILTER,
+    THETA,
+)
+from avalanche_dco.plugins.support.gradients import assign, outputs_of, snapshot, trainable
 from avalanche_dco.plugins.support.isolation import isolated
 from avalanche_dco.plugins.support.kept import Kept, Stated
+from avalanche_dco.plugins.support.push import push_into_cone
 from avalanche_dco.plugins.support.reporting import publish
 from avalanche_dco.plugins.support.sampling import BatchStream
 from avalanche_dco.plugins.support.state import PluginState
+from avalanche_dco.plugins.support.training_batches import can_travel, training_batches
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
@@ -67,6 +74,13 @@ class DCOKronPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlugin
         meaning="strength of the penalty; 0 switches it off. Its unit is the squared change of the "
         "outputs, so that one value serves for most networks.",
     )
+    growth: float = setting(
+        default=0.0,
+        at_most=1,
+        meaning="exponent p with which the penalty grows with the number n of past experiences: "
+        "their curvatures count n^p times their mean. 1 is the paper's sum over tasks; with less, "
+        "one strength serves short and long streams.",
+    )
     samples: int = setting(
         default=1000,
         at_least=1,
@@ -84,6 +98,14 @@ class DCOKronPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlugin
         meaning="number of updates of the optimizer that are shortened together. The step is "
         "linear, so that this costs little accuracy and saves most of the time; 1 shortens each.",
     )
+    push_epochs: int = setting(
+        default=0,
+        symbol="N",
+        meaning="number of epochs that the optimizer travels on in step 2 to find the way into the "
+        "cone, as DCO does. 0, the default, leaves the weights where training ended.",
+    )
+    averaged_points: int = AVERAGED_POINTS
+    theta: float = THETA
     parameter_filter: ParameterFilter | None = PARAMETER_FILTER
 
     def __post_init__(self) -> None:
@@ -101,12 +123,15 @@ class DCOKronPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlugin
 
         1 before the first experience has been learned; near 0 the layer cannot move any more.
         """
-        return self.curvature.free_shares(self.dco_lambda)
+        return self.curvature.free_shares(self._strength(self.curvature))
 
     def prohibited(self) -> DampedShare | None:
         """What the capacity meter asks about gradients; None before the first experience."""
         known = self.curvature.layers or self.curvature.diagonal
-        return DampedShare(self.curvature, self.dco_lambda) if known else None
+        return DampedShare(self.curvature, self._strength(self.curvature)) if known else None
+
+    def _strength(self, curvature: Curvature) -> float:
+        return curvature.strength(self.dco_lambda, self.growth)
 
     def before_training(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Refuse what contradicts this plugin."""
@@ -121,7 +146,11 @@ class DCOKronPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlugin
         parameters = dict(strategy.model.named_parameters())
         self.curvature = self.curvature.adapted_to(parameters)
         self._step = DampedUpdate(
-            self.curvature, parameters, self.dco_lambda, self.negligible, self.damp_every
+            self.curvature,
+            parameters,
+            self._strength(self.curvature),
+            self.negligible,
+            self.damp_every,
         )
 
     def before_update(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
@@ -149,14 +178,36 @@ class DCOKronPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlugin
             self._step.finish()
 
     def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
-        """Add the curvature of this experience."""
-        self._step = None
-        with naming_experience(strategy), isolated(strategy):
-            learned = self._estimated(strategy)
+        """Push into the cone, if that is wanted, and add the curvature of this experience."""
+        step, self._step = self._step, None
+        parameters = trainable(strategy.model)
+        before = snapshot(parameters)
+        try:
+            with naming_experience(strategy), isolated(strategy):
+                if self.push_epochs and self.theta and can_travel(strategy):
+                    assert step is not None
+                    assign(parameters, self._pushed(strategy, kwargs.get("num_workers", 0)))
+                    step.damp_since(before)
+                learned = self._estimated(strategy)
+        except BaseException:  # interrupted or refused: as training has left them
+            assign(parameters, before)
+            raise
         curvature = self.curvature + learned
-        for name, share in curvature.free_shares(self.dco_lambda).items():
+        for name, share in curvature.free_shares(self._strength(curvature)).items():
             publish(strategy, f"DCO_FreeDirections/{name}", share, strategy.clock.train_iterations)
         self._finished(strategy, curvature=curvature)
+
+    def _pushed(self, strategy: SupervisedTemplate, num_workers: int) -> dict[str, Tensor]:
+        """Step 2 of Algorithm 1: x*, for which the model travels on."""
+        batches = training_batches(strategy, num_workers)
+        length = self.push_epochs * batches.per_epoch
+        return push_into_cone(
+            strategy,
+            batches.of_training,
+            length,
+            averaged_points=self.averaged_points,
+            theta=self.theta,
+        )
 
     def _estimated(self, strategy: SupervisedTemplate) -> Curvature:
         strategy.model.eval()

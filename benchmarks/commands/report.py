@@ -23,7 +23,7 @@ import pandas as pd
 from avalanche_dco.errors import SettingError
 from avalanche_dco.persistence.files import write_atomically
 from benchmarks.report.comparing import compare
-from benchmarks.report.contents import make_report
+from benchmarks.report.contents import make_report, pictures
 from benchmarks.report.reading import read_runs
 from benchmarks.report.rendering import FIGURES, to_html, to_markdown
 from benchmarks.runs.records import COSTS, ERRORS, Run
@@ -70,11 +70,11 @@ def write_report(places: Sequence[Path], out: Path) -> list[Path]:
         out / "report.md": to_markdown(report),
         out / "results.csv": _csv([run for one in comparisons for run in one.runs]),
     }
-    pictures = {out / FIGURES / f"{one.name}.svg": one.svg for one in report.pictures}
+    drawn = {out / FIGURES / f"{one.name}.svg": one.svg for one in pictures(report)}
     (out / FIGURES).mkdir(parents=True, exist_ok=True)
-    for path, text in (pictures | files).items():
+    for path, text in (drawn | files).items():
         write_atomically(path, text)
-    for stale in set((out / FIGURES).glob("*.svg")) - pictures.keys():
+    for stale in set((out / FIGURES).glob("*.svg")) - drawn.keys():
         stale.unlink(missing_ok=True)  # another process may write the same report
     return list(files)
 

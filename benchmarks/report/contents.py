@@ -3,73 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from typing import Any
 
-from benchmarks.report import cost_tables, figures, tables
-from benchmarks.report.comparing import Comparison
-from benchmarks.report.document import Cell, Column, Picture, Section, Table
+from benchmarks.report import figures, tables
+from benchmarks.report.comparing import Comparison, Entry
+from benchmarks.report.document import Picture
 from benchmarks.report.paper_numbers import SWEEPS, SWEEPS_SOURCE
 from benchmarks.report.reading import TEST, Found
+from benchmarks.report.settings import changed_settings
 from benchmarks.report.sweeps import SWEPT, sweeps
 
-
-@dataclass(frozen=True)
-class SweepPart:
-    """A sweep of one setting: a figure, and a table for every method."""
-
-    setting: str
-    caption: str
-    picture: Picture
-    tables: Sequence[Table]
-
-
-@dataclass(frozen=True)
-class ComparisonPart:
-    """What the report says about one comparison.
-
-    :param title: its heading.
-    :param description: how most of it was made, in one line.
-    :param errors: tables of errors and differences.
-    :param sweeps: the sweeps among its entries.
-    :param curves: figures of errors.
-    :param matrices: heat maps, one per entry.
-    :param cost: what the runs cost.
-    :param configuration: settings, versions and data.
-    :param commands: what made the runs.
-    """
-
-    title: str
-    description: str
-    errors: Sequence[Table]
-    sweeps: Sequence[SweepPart]
-    curves: Sequence[Picture]
-    matrices: Sequence[Picture]
-    cost: Table
-    configuration: Sequence[Table]
-    commands: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Report:
-    """A whole report.
-
-    :param summary: how many runs there are.
-    :param overview: all benchmarks in one table, if there are several.
-    :param comparisons: one after the other.
-    :param left_out: what was not counted, and why.
-    """
-
-    summary: str
-    overview: Table | None = None
-    comparisons: Sequence[ComparisonPart] = field(default_factory=tuple)
-    left_out: Table | None = None
-
-    @property
-    def pictures(self) -> list[Picture]:
-        """The figures that Markdown shows: all but the heat maps."""
-        swept = [sweep.picture for one in self.comparisons for sweep in one.sweeps]
-        return [*swept, *(picture for one in self.comparisons for picture in one.curves)]
+Report = dict[str, Any]
+"""What the templates read, by the names they use."""
 
 
 def make_report(found: Found, comparisons: list[Comparison]) -> Report:
@@ -78,20 +24,33 @@ def make_report(found: Found, comparisons: list[Comparison]) -> Report:
     :param found: what was read.
     :param comparisons: what :func:`.compare` made of it.
     """
-    tests = [one for one in comparisons if one.split == TEST]
     counted = sum(len(one.runs) for one in comparisons)
-    return Report(
-        f"{counted} finished runs, {len(found.unfinished)} unfinished, {len(found.problems)} "
-        f"problems with files. All errors are in per cent; lower is better.",
-        tables.overview_table(tests) if len(tests) > 1 else None,
-        [_part(number, comparison) for number, comparison in enumerate(comparisons, start=1)],
-        _left_out(found) if found.unfinished or found.problems else None,
+    rows = [(name, "unfinished: no outcome.json yet") for name in found.unfinished]
+    left_out = tables.text_table(
+        "Folders and files that are not, or not wholly, part of the above, and why.",
+        ["where", "why"],
+        rows + found.problems,
     )
+    return {
+        "summary": f"{counted} finished runs, {len(found.unfinished)} unfinished, "
+        f"{len(found.problems)} problems with files. All errors are in per cent; lower is better.",
+        "comparisons": [_part(number, one) for number, one in enumerate(comparisons, start=1)],
+        "left_out": left_out if rows or found.problems else None,
+    }
 
 
-def _part(number: int, comparison: Comparison) -> ComparisonPart:
+def pictures(report: Report) -> list[Picture]:
+    """The figures that Markdown shows: all but the heat maps.
+
+    :param report: the report.
+    """
+    swept = [sweep["picture"] for part in report["comparisons"] for sweep in part["sweeps"]]
+    return [*swept, *(picture for part in report["comparisons"] for picture in part["curves"])]
+
+
+def _part(number: int, comparison: Comparison) -> dict[str, Any]:
+    """What the report says about one comparison."""
     name = re.sub(r"[^a-z0-9]+", "-", f"{number} {comparison.benchmark}".lower())
-    differences = tables.difference_table(comparison)
     curves, matrices = [], []
     if comparison.split == TEST:  # others serve to choose settings: the numbers are enough
         curves = [
@@ -99,17 +58,28 @@ def _part(number: int, comparison: Comparison) -> ComparisonPart:
             figures.fwi_bwt_picture(comparison, f"{name}-fwi-bwt"),
         ]
         matrices = figures.matrix_pictures(comparison, f"{name}-matrix")
-    return ComparisonPart(
-        comparison.title,
-        _described(comparison),
-        [tables.error_table(comparison), *([differences] if differences else [])],
-        list(_sweep_parts(comparison, name)),
-        [picture for picture in curves if picture],
-        matrices,
-        cost_tables.cost_table(comparison),
-        [cost_tables.settings_table(comparison), cost_tables.origin_table(comparison)],
-        list(dict.fromkeys(run.config["command"] for run in comparison.runs)),
-    )
+    errors = [tables.error_table(comparison), tables.difference_table(comparison)]
+    return {
+        "title": comparison.title,
+        "description": _described(comparison),
+        "errors": [table for table in errors if table],
+        "sweeps": list(_sweep_parts(comparison, name)),
+        "curves": [picture for picture in curves if picture],
+        "matrices": matrices,
+        "cost": tables.cost_table(comparison),
+        "settings": [_configured(entry) for entry in comparison.entries],
+        "origin": tables.origin_table(comparison),
+        "commands": list(dict.fromkeys(run.config["command"] for run in comparison.runs)),
+    }
+
+
+def _configured(entry: Entry) -> str:
+    """Seeds, preset, training, and the settings of the method that are not its defaults."""
+    seeds = ", ".join(str(run.seed) for run in entry.runs)
+    presets = ", ".join(dict.fromkeys(run.preset for run in entry.runs if run.preset))
+    training = [f"{name}={value}" for name, value in entry.training.items()]
+    settings = ", ".join(training + changed_settings(entry.method, entry.settings))
+    return f"{entry.label}: seeds {seeds}; preset {presets}; {settings}"
 
 
 def _described(comparison: Comparison) -> str:
@@ -129,7 +99,7 @@ def _described(comparison: Comparison) -> str:
     return text[:1].upper() + text[1:] + "."
 
 
-def _sweep_parts(comparison: Comparison, name: str) -> Iterator[SweepPart]:
+def _sweep_parts(comparison: Comparison, name: str) -> Iterator[dict[str, Any]]:
     for setting in SWEPT:
         found = sweeps(comparison, setting)
         if not found:
@@ -141,19 +111,12 @@ def _sweep_parts(comparison: Comparison, name: str) -> Iterator[SweepPart]:
         }
         title = f"Average error against {setting}, {comparison.title}"
         beside = f" Dashed: {SWEEPS_SOURCE}." if printed else ""
-        yield SweepPart(
-            setting,
-            f"Final average error against {setting}, all other settings the same; bars: standard "
-            f"deviation over seeds.{beside} Lower is better.",
-            figures.sweep_picture(title, f"{name}-{setting}", found, printed),
-            [tables.sweep_table(one, printed.get(one.method, {}), SWEEPS_SOURCE) for one in found],
-        )
-
-
-def _left_out(found: Found) -> Table:
-    rows = [(name, "unfinished: no outcome.json yet") for name in found.unfinished]
-    return Table(
-        "Folders and files that are not, or not wholly, part of the above, and why.",
-        [Column("where", numeric=False), Column("why", numeric=False)],
-        [Section("", [[Cell(name), Cell(why)] for name, why in rows + found.problems])],
-    )
+        yield {
+            "setting": setting,
+            "caption": f"Final average error against {setting}, all other settings the same; bars: "
+            f"standard deviation over seeds.{beside} Lower is better.",
+            "picture": figures.sweep_picture(title, f"{name}-{setting}", found, printed),
+            "tables": [
+                tables.sweep_table(one, printed.get(one.method, {}), SWEEPS_SOURCE) for one in found
+            ],
+        }

@@ -6,7 +6,6 @@ import base64
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 _POINTS_TO_PIXELS = 4 / 3
 
@@ -15,28 +14,12 @@ _POINTS_TO_PIXELS = 4 / 3
 class Cell:
     """A cell of a table.
 
-    :param text: what it says; for numbers the value alone.
-    :param spread: standard deviation or error, set beside the value.
+    :param text: what it says.
     :param best: whether it is the lowest of its column.
     """
 
     text: str
-    spread: str = ""
     best: bool = False
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column's head.
-
-    :param title: its own title.
-    :param group: title that it shares with its neighbours.
-    :param numeric: whether its cells are numbers.
-    """
-
-    title: str
-    group: str = ""
-    numeric: bool = True
 
 
 @dataclass(frozen=True)
@@ -49,25 +32,18 @@ class Section:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a caption."""
+    """A table with a caption.
+
+    :param caption: what it shows.
+    :param columns: titles; the first column has names.
+    :param sections: its rows.
+    :param numeric: whether the other columns have numbers.
+    """
 
     caption: str
-    columns: Sequence[Column]
+    columns: Sequence[str]
     sections: Sequence[Section]
-
-    @property
-    def groups(self) -> list[tuple[str, list[Column]]]:
-        """Neighbouring columns by the title they share."""
-        return [(title, list(own)) for title, own in groupby(self.columns, lambda c: c.group)]
-
-    @property
-    def spread_widths(self) -> list[int]:
-        """The most characters of a spread in each column."""
-        rows = [row for section in self.sections for row in section.rows]
-        return [max((len(row[i].spread) for row in rows), default=0) for i in range(len(self))]
-
-    def __len__(self) -> int:
-        return len(self.columns)
+    numeric: bool = True
 
 
 @dataclass(frozen=True)

@@ -1,170 +1,230 @@
-"""Tables of errors from the runs that are kept, for README.md and docs/."""
+"""Tables of errors from the runs that are kept, for README.md and docs/.
+
+A row is one :class:`Entry`: runs that differ by seed only. At most six columns; what tells a
+method's rows apart is in its label, and what differs from the preset in a note below the table.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from avalanche_dco.errors import DCOError
 from benchmarks.methods import get_method
+from benchmarks.presets import PRESETS
+from benchmarks.report.comparing import Entry, compare
 from benchmarks.report.paper_numbers import TABLE_1
-from benchmarks.report.settings import default_settings, key_of
-from benchmarks.report.statistics import number, statistic
-from benchmarks.runs.kept import read_study, study_path
-from benchmarks.runs.records import Run
-from benchmarks.runs.training import Training
+from benchmarks.report.reading import read_runs
+from benchmarks.report.settings import default_settings, difference_words, in_words, is_number
+from benchmarks.report.statistics import number
+from benchmarks.runs.kept import study_path
+from benchmarks.runs.training import Training, divided
+from benchmarks.runs.values import with_derived
 
 Rows = list[dict[str, str]]
-
-# What tells runs of a method apart in a table; of other settings the study's JSON file tells.
-_SHOWN = (
-    "k", "new_task_k", "compression_updates", "gradients_per_update", "ewc_lambda", "si_lambda",
-    "threshold", "lambda_reg", "alpha",
-)  # fmt: skip
-# The same, where they are not what the method or the training has by default.
-_SHOWN_IF_CHANGED = (
-    "couple_layers", "compression_loss", "dco_lambda", "gamma_1", "gradient_source", "theta",
-    "penalty_step", "later_lr_factor", "precision", "experiences",
-)  # fmt: skip
-# Runs that differ in a setting that is not shown are two rows too, never seeds of one.
-_ONE_SETTING = ["benchmark", "method", "preset", "lr", "weight_decay", "settings", "everything"]
+WIDEST = 6
+"""Columns of a table, at most."""
 
 
-def errors(results: Path, names: list[str]) -> Rows:
+@dataclass(frozen=True)
+class Shown:
+    """A table for a page.
+
+    :param rows: its rows, by column.
+    :param note: what stands below it.
+    """
+
+    rows: Rows
+    note: str = ""
+
+
+def errors(results: Path, names: list[str]) -> Shown:
     """All runs of some studies, seeds of one setting together.
 
     :param results: folder with the results.
     :param names: the studies.
     """
-    return [
+    entries = _entries(results, names)
+    labels = _labels(entries)
+    several = len({one.runs[0].benchmark for one in entries}) > 1
+    rows = [
         {
-            "benchmark": benchmark,
-            "method": f"{method} ({settings})" if settings else method,
-            "lr": f"{lr:g}",
-            "weight decay": f"{decay:g}",
-            "seeds": str(len(group)),
-            **_error_columns(group),
-            "kept MB": f"{group['memory_bytes'].mean() / 1e6:.1f}",
-            "peak MB": f"{group['peak_megabytes'].max():.0f}",
+            **({"benchmark": entry.runs[0].benchmark} if several else {}),
+            "method": label,
+            **_error_columns(entry),
+            "memory (MB)": _memory(entry),
         }
-        for (benchmark, method, _, lr, decay, settings, _), group in _by_setting(results, names)
+        for label, entry in zip(labels, entries, strict=True)
     ]
+    return Shown(rows, _note(labels, entries))
 
 
-def beside_paper(results: Path, names: list[str]) -> Rows:
+def beside_paper(results: Path, names: list[str]) -> Shown:
     """All methods on a benchmark, the best first, with the paper's figures.
 
     :param results: folder with the results.
     :param names: the benchmark, then the studies.
     """
     benchmark, *studies = names
-    rows = [
-        (
-            group["average"].mean(),
-            {
-                "method": method,
-                "settings": ", ".join(filter(None, [f"lr={lr:g}, wd={decay:g}", settings])),
-                "preset": preset,
-                "seeds": str(len(group)),
-                **_error_columns(group),
-                "paper %": number(TABLE_1.get(benchmark, {}).get(method, math.nan)),
-                "minutes": f"{group['seconds'].mean() / 60:.1f}",
-                "kept MB": f"{group['memory_bytes'].mean() / 1e6:.1f}",
-            },
-        )
-        for (of, method, preset, lr, decay, settings, _), group in _by_setting(results, studies)
-        if of == benchmark
-    ]
-    if not rows:
+    entries = [one for one in _entries(results, studies) if one.runs[0].benchmark == benchmark]
+    if not entries:
         raise DCOError(f"there are no runs of {benchmark} in the studies {studies} of {results}.")
-    return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
+    entries.sort(key=lambda one: one.statistic("average").mean)
+    labels = _labels(entries)
+    paper = TABLE_1.get(benchmark, {})
+    rows = [
+        {
+            "method": label,
+            **_error_columns(entry),
+            **(
+                {"paper %": number(paper.get(entry.method, math.nan))}
+                if paper
+                else {"minutes": number(entry.statistic("seconds").mean / 60, 1)}
+            ),
+            "memory (MB)": _memory(entry),
+        }
+        for label, entry in zip(labels, entries, strict=True)
+    ]
+    return Shown(rows, _note(labels, entries))
 
 
-def settings(results: Path, names: list[str]) -> Rows:
+def settings(results: Path, names: list[str]) -> Shown:
     """The runs of some studies on one benchmark, by the values of some settings.
 
     :param results: folder with the results.
     :param names: the studies, with commas between them, the benchmark and the settings.
     """
     studies, benchmark, *wanted = names
-    runs = []
-    for run in _runs(results, studies.split(",")):
-        if run.benchmark == benchmark:
-            all_settings = get_method(run.method).arguments | run.settings
-            runs.append({name: all_settings[name] for name in wanted} | run.outcome)
-    return [
-        dict(zip(wanted, map(str, values), strict=True))
-        | {"seeds": str(len(group))}
-        | _error_columns(group)
-        for values, group in pd.DataFrame(runs).groupby(wanted)
-    ]
+    entries = [e for e in _entries(results, studies.split(",")) if e.runs[0].benchmark == benchmark]
+    entries.sort(key=lambda one: [_sortable(one.settings[name]) for name in wanted])
+    shown = [[str(one.settings[name]) for name in wanted] for one in entries]
+    rows = []
+    for values, entry in zip(shown, entries, strict=True):
+        if shown.count(values) > 1:
+            raise DCOError(
+                f"runs of {studies} with {', '.join(wanted)} = {', '.join(values)} differ in "
+                f"something else: name that setting, too."
+            )
+        columns = {"seeds": str(len(entry.runs)), **_error_columns(entry)}
+        for name in ("seeds", "FWI %"):  # FWI is the average less BWT
+            if len(wanted) + len(columns) > WIDEST:
+                del columns[name]
+        rows.append(dict(zip(wanted, values, strict=True)) | columns)
+    return Shown(rows, "" if "seeds" in rows[0] else _seeds(list(map(", ".join, shown)), entries))
 
 
-def penalty_steps(results: Path, names: list[str]) -> Rows:
+def penalty_steps(results: Path, names: list[str]) -> Shown:
     """Average errors by learning rate: Naive's, and DCO's with either step of the penalty.
 
     :param results: folder with the results.
     :param names: the studies.
     """
-    naive: dict[tuple[str, float], float] = {}
-    of_dco: dict[tuple[str, int, float], dict[str, float]] = {}
-    for run in _runs(results, names):
-        lr, error = run.training["lr"], run.outcome["average"]
-        if run.method == "naive":
-            naive[run.benchmark, lr] = error
+    naive: dict[Any, float] = {}
+    of_dco: dict[Any, dict[str, float]] = {}
+    for entry in _entries(results, names):
+        benchmark, lr = entry.runs[0].benchmark, entry.training["lr"]
+        error = entry.statistic("average").mean
+        if entry.method == "naive":
+            naive[benchmark, lr] = error
         else:
-            steps = of_dco.setdefault((run.benchmark, run.settings["k"], lr), {})
-            steps[run.settings["penalty_step"]] = error
-    return [
-        {
-            "benchmark": benchmark,
-            "k": str(k),
-            "lr": f"{lr:g}",
-            "Naive %": number(naive[benchmark, lr]),
-            "gradient step %": number(steps.get("gradient", math.nan)),
-            "implicit step %": number(steps.get("implicit", math.nan)),
-        }
-        for (benchmark, k, lr), steps in sorted(of_dco.items())
-    ]
+            steps = of_dco.setdefault((benchmark, entry.settings["k"], lr), {})
+            steps[entry.settings["penalty_step"]] = error
+    return Shown(
+        [
+            {
+                "benchmark": benchmark,
+                "k": str(k),
+                "lr": f"{lr:g}",
+                "Naive %": number(naive[benchmark, lr]),
+                "gradient step %": number(steps.get("gradient", math.nan)),
+                "implicit step %": number(steps.get("implicit", math.nan)),
+            }
+            for (benchmark, k, lr), steps in sorted(of_dco.items())
+        ]
+    )
 
 
-def _runs(results: Path, studies: list[str]) -> list[Run]:
-    return [run for name in studies for run in read_study(study_path(name, results)).runs.values()]
+def _entries(results: Path, studies: Sequence[str]) -> list[Entry]:
+    found = read_runs(*(study_path(name, results) for name in studies))
+    entries = [entry for comparison in compare(found) for entry in comparison.entries]
+    if found.problems:  # damaged studies, and runs that are in two of them
+        raise DCOError("; ".join(f"{place}: {why}" for place, why in found.problems))
+    return entries
 
 
-def _by_setting(results: Path, studies: list[str]) -> list[tuple[Any, pd.DataFrame]]:
-    rows = [
-        {
-            "benchmark": run.benchmark,
-            "method": run.method,
-            "preset": run.preset,
-            "lr": run.training["lr"],
-            "weight_decay": run.training["weight_decay"],
-            "settings": ", ".join(_shown(run)),
-            "everything": key_of(_usual(run) | run.settings | run.training),
-            **run.outcome,
-        }
-        for run in _runs(results, studies)
-    ]
-    return list(pd.DataFrame(rows).groupby(_ONE_SETTING, sort=False))
+def _labels(entries: Sequence[Entry]) -> list[str]:
+    """The methods; where one has several rows, with what differs among them and from its preset."""
+    labels = []
+    for entry in entries:
+        among = difference_words(_everything(entry), map(_everything, _siblings(entry, entries)))
+        tuned = [in_words(name, entry.settings) for name in get_method(entry.method).grid]
+        from_preset = _deviations(entry)
+        parts = [word for word in among if word in from_preset or word in tuned]
+        if len({one.runs[0].preset for one in _siblings(entry, entries)}) > 1:
+            parts.insert(0, f"preset {entry.runs[0].preset}")
+        labels.append(f"{entry.method} ({', '.join(parts)})" if parts else entry.method)
+    return labels
 
 
-def _usual(run: Run) -> dict[str, Any]:
-    return Training.defaults() | default_settings(run.method)
+def _siblings(entry: Entry, entries: Sequence[Entry]) -> list[Entry]:
+    def kind(one: Entry) -> tuple[str, str]:
+        return one.method, one.runs[0].benchmark
+
+    return [one for one in entries if kind(one) == kind(entry)]
 
 
-def _shown(run: Run) -> Iterator[str]:
-    usual = _usual(run)
-    for name, value in (run.settings | run.training).items():
-        is_usual = name in usual and value == usual[name]
-        if name in _SHOWN or (name in _SHOWN_IF_CHANGED and not is_usual):
-            yield f"{name}={value}"
+def _everything(entry: Entry) -> dict[str, Any]:
+    return Training.defaults() | entry.training | entry.settings
 
 
-def _error_columns(runs: pd.DataFrame) -> dict[str, str]:
+def _deviations(entry: Entry) -> list[str]:
+    """In words, the settings that are not those of the run's preset."""
+    run = entry.runs[0]
+    preset = PRESETS[run.preset][run.config["protocol"]]
+    training, own = divided(preset.methods.get(entry.method, {}))
+    usual = Training.defaults() | preset.training.changed(training).as_json()
+    usual |= with_derived(get_method(entry.method), default_settings(entry.method) | own)
+    return difference_words(_everything(entry), [usual])
+
+
+def _note(labels: Sequence[str], entries: Sequence[Entry]) -> str:
+    """Seeds, and what differs from the preset and is in no label; what all share, once."""
+    several = len({one.runs[0].benchmark for one in entries}) > 1
+    places = [f" on {one.runs[0].benchmark}" if several else "" for one in entries]
+    names = [label + place for label, place in zip(labels, places, strict=True)]
+    presets = sorted({one.runs[0].preset for one in entries})
+    parts = [_seeds(names, entries), f"Preset: {' or '.join(presets)}."]
+    words = [_deviations(entry) for entry in entries]
+    common = [word for word in words[0] if len(words) > 1 and all(word in one for one in words)]
+    changed: dict[str, list[str]] = {}
+    for name, label, own in zip(names, labels, words, strict=True):
+        rest = ", ".join(word for word in own if word not in label and word not in common)
+        changed.setdefault(rest, []).append(name)
+    changed.pop("", None)
+    told = [f"all: {', '.join(common)}"] if common else []
+    told += [f"{', '.join(who)}: {rest}" for rest, who in changed.items()]
+    return " ".join(parts + ([f"Changed or chosen: {'; '.join(told)}."] if told else []))
+
+
+def _seeds(names: Sequence[str], entries: Sequence[Entry]) -> str:
+    counts = [len(entry.runs) for entry in entries]
+    usual = Counter(counts).most_common(1)[0][0]
+    others = [f"{n} for {name}" for n, name in zip(counts, names, strict=True) if n != usual]
+    return f"Seeds: {'; '.join([str(usual), *others])}."
+
+
+def _sortable(value: Any) -> tuple[bool, Any]:
+    return (False, float(value)) if is_number(value) else (True, str(value))
+
+
+def _memory(entry: Entry) -> str:
+    return number(entry.statistic("memory_bytes").mean / 1e6, 1)
+
+
+def _error_columns(entry: Entry) -> dict[str, str]:
     titles = {"average": "average error %", "fwi": "FWI %", "bwt": "BWT %"}
-    return {title: str(statistic(runs[key])) for key, title in titles.items()}
+    return {title: str(entry.statistic(key)) for key, title in titles.items()}

@@ -53,21 +53,17 @@ def _rendered(template: str, report: Report) -> str:
 
 
 def _table(table: Table) -> str:
-    lines = [
-        [_plain(f"{column.group}: {column.title}" if column.group else column.title)
-         for column in table.columns]
-    ]  # fmt: skip
+    lines = [list(map(_plain, table.columns))]
     for section in table.sections:
         if section.title:
-            lines.append([f"*{_plain(section.title)}*"] + [""] * (len(table) - 1))
+            lines.append([f"*{_plain(section.title)}*"] + [""] * (len(table.columns) - 1))
         lines += [[_cell(cell) for cell in row] for row in section.rows]
-    numeric = [index for index, column in enumerate(table.columns) if column.numeric]
+    numeric = range(1, len(table.columns)) if table.numeric else ()
     return _plain(table.caption) + "\n\n" + markdown_table(lines, numeric)
 
 
 def _cell(cell: Cell) -> str:
-    text = _plain(" ".join(part for part in (cell.text, cell.spread) if part))
-    return f"**{text}**" if cell.best else text
+    return f"**{_plain(cell.text)}**" if cell.best else _plain(cell.text)
 
 
 def _plain(text: str) -> str:

@@ -87,7 +87,7 @@ def changed_settings(method: str, settings: Mapping[str, Any]) -> list[str]:
 
 
 def difference_words(own: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> list[str]:
-    """``name=value`` for everything that is not the same in all others.
+    """In words, everything that is not the same in all others.
 
     :param own: the settings to describe.
     :param others: what to tell them from.
@@ -95,7 +95,7 @@ def difference_words(own: Mapping[str, Any], others: Iterable[Mapping[str, Any]]
     others = list(others)
     names = dict.fromkeys(name for settings in (own, *others) for name in settings)
     return [
-        _words(name, own)
+        in_words(name, own)
         for name in names
         if any(
             name not in own or name not in other or key_of(own[name]) != key_of(other[name])
@@ -104,14 +104,68 @@ def difference_words(own: Mapping[str, Any], others: Iterable[Mapping[str, Any]]
     ]
 
 
-def _words(name: str, settings: Mapping[str, Any]) -> str:
+_WORDS = {
+    "lr": "learning rate {}",
+    "later_lr_factor": "learning rate times {} after the first task",
+    "epochs": "{} epochs",
+    "batch_size": "batches of {}",
+    "experiences": "first {} tasks only",
+    "precision": "{}",
+    "k": "{} directions",
+    "new_task_k": "{} directions of a new task",
+    "compression_updates": "{} compression updates",
+    "gradients_per_update": "{} gradients per update",
+    "ewc_lambda": "strength {}",
+    "si_lambda": "strength {}",
+    "lambda_reg": "strength {}",
+    "dco_lambda": "strength {}",
+    "gamma_1": "pull {}",
+    "autoencoder_updates": "{} autoencoder updates",
+    "autoencoder_lr_decay": "autoencoder's learning rate times {} per update",
+    "max_penalty_grad_norm": "clip {}",
+}
+_WORDS_OF_VALUES = {
+    ("weight_decay", 0): "no weight decay",
+    ("later_lr_factor", 1): "one learning rate for all tasks",
+    ("gamma_1", 0): "no pull",
+    ("couple_layers", False): "uncoupled layers",
+    ("couple_layers", True): "coupled layers",
+    ("pull_first", True): "the first task pulled, too",
+    ("pull_first", False): "the first task not pulled",
+    ("autoencoder_lr_decay", 1): "no decay of the autoencoder's learning rate",
+    ("layer_weights", "equal"): "equal layer weights",
+    ("layer_weights", "decreasing"): "decreasing layer weights",
+    ("shrink_new_task_k", False): "as many for every task",
+    ("shrink_new_task_k", True): "fewer for later tasks",
+    ("compression_start", "previous"): "compression from the previous columns",
+    ("compression_start", "noise"): "compression from noise",
+    ("compression_loss", "directions"): "the paper's compression loss",
+    ("compression_loss", "gradients"): "our compression loss",
+    ("gradient_source", "logits"): "gradients of the outputs",
+    ("gradient_source", "criterion"): "gradients of the criterion",
+    ("penalty_step", "gradient"): "the penalty's gradient step",
+    ("penalty_step", "implicit"): "the penalty's implicit step",
+}
+
+
+def in_words(name: str, settings: Mapping[str, Any]) -> str:
+    """One setting of a method or a training.
+
+    :param name: its name.
+    :param settings: where its value is, if there is any.
+    """
     if name == "matched_to":  # the numbers in it say what DCO's settings say
         return "compute as DCO's" if name in settings else "compute by epochs"
-    if name == "precision":  # runs say it only where it is not the usual one
-        return f"precision={settings.get(name, Training.precision)}"
-    if name == "experiences" and name not in settings:
+    usual = Training.defaults()
+    if name not in settings and name not in usual:
+        return f"{name.replace('_', ' ')} unset"
+    value = settings.get(name, usual.get(name))
+    if name == "experiences" and value is None:
         return "all experiences"
-    return f"{name}={_short(settings[name])}" if name in settings else f"{name} unset"
+    hashable = not isinstance(value, list | dict)
+    if hashable and (name, value) in _WORDS_OF_VALUES:
+        return _WORDS_OF_VALUES[name, value]
+    return _WORDS.get(name, name.replace("_", " ") + " {}").format(_short(value))
 
 
 def is_number(value: Any) -> bool:
@@ -133,5 +187,7 @@ def _plain(value: Any) -> Any:
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return " and ".join(map(_short, value))
     text = f"{value:g}" if isinstance(value, float) else str(value)
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"

@@ -1,84 +1,62 @@
-"""The report's tables of errors."""
+"""The report's tables: errors, differences, sweeps, costs, origins."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.report.cells import in_sections, statistic_cell
+from benchmarks.methods import BOUND, REPLAY
 from benchmarks.report.comparing import Comparison, Entry, method_order
-from benchmarks.report.document import Cell, Column, Section, Table
+from benchmarks.report.document import Cell, Section, Table
 from benchmarks.report.paper_numbers import TABLE_1, TABLE_1_SOURCE
-from benchmarks.report.statistics import NONE, number
+from benchmarks.report.statistics import DECIMALS, NONE, Statistic, number
 from benchmarks.report.sweeps import Sweep
 from benchmarks.runs.records import ERRORS
 
-_TITLES = {"average": "average", "fwi": "FWI", "bwt": "BWT"}
-_BEST = "Bold: lowest mean among the methods that keep no data (neither replay nor bound)."
-
-
-def overview_table(comparisons: Sequence[Comparison]) -> Table:
-    """The layout of the paper's Table 1: methods by benchmarks, average error.
-
-    :param comparisons: those on the test split.
-    """
-    columns = [Column("method", numeric=False)]
-    for comparison in comparisons:
-        columns.append(Column("ours", comparison.title))
-        if TABLE_1.get(comparison.published):
-            columns.append(Column("paper", comparison.title))
-    labels: dict[str, Entry | None] = {}
-    for comparison in comparisons:
-        for label, entry in _lines(comparison):
-            labels[label] = labels.get(label) or entry
-    labels = dict(sorted(labels.items(), key=_method_place))
-
-    def row(label: str) -> list[Cell]:
-        cells = [Cell(label)]
-        for comparison in comparisons:
-            entries = {entry.label: entry for entry in comparison.entries}
-            entry = entries.get(label)
-            method = entry.method if entry else label
-            cells.append(_error_cell(comparison, entry, "average"))
-            if TABLE_1.get(comparison.published):
-                cells.append(_paper_cell(comparison, method))
-        return cells
-
-    return Table(
-        f"Average error in % after the last task, lower is better: mean ± standard deviation over "
-        f"seeds, beside {TABLE_1_SOURCE}. {_BEST}",
-        columns,
-        in_sections(labels, row),
-    )
+_TITLES = {"average": "average error", "fwi": "FWI error", "bwt": "BWT error"}
+_SECTIONS = {
+    "": "",
+    REPLAY: "replay: keeps data of earlier tasks",
+    BOUND: "bound: has the data of all tasks at hand",
+}
 
 
 def error_table(comparison: Comparison) -> Table:
-    """Average, FWI and BWT error of one comparison.
+    """Average, FWI and BWT error of one comparison, beside the paper's.
 
     :param comparison: what to show.
     """
-    paper = bool(TABLE_1.get(comparison.published))
-    columns = [Column("method", numeric=False), Column("seeds")]
-    columns.append(Column("ours", "average error") if paper else Column("average error"))
-    columns += [Column("paper", "average error")] if paper else []
-    columns += [Column("FWI error"), Column("BWT error")]
-    lines = dict(_lines(comparison))
+    paper = TABLE_1.get(comparison.published, {})
+    run = {entry.method for entry in comparison.entries}
+    lines: dict[str, Entry | None] = {entry.label: entry for entry in comparison.entries}
+    lines |= {name: None for name in paper if name not in run}
 
-    def row(label: str) -> list[Cell]:
-        entry = lines[label]
+    def place(line: tuple[str, Entry | None]) -> tuple[Any, ...]:
+        label, entry = line
+        method = entry.method if entry else label
+        return method_order(method), label != method
+
+    def row(label: str, entry: Entry | None) -> list[Cell]:
         cells = [Cell(label), Cell(str(len(entry.runs)) if entry else NONE)]
-        cells.append(_error_cell(comparison, entry, "average"))
-        cells += [_paper_cell(comparison, entry.method if entry else label)] if paper else []
-        return cells + [_error_cell(comparison, entry, key) for key in ("fwi", "bwt")]
+        errors = {
+            key: _cell(entry.statistic(key), best=entry in comparison.best(key))
+            if entry
+            else Cell(NONE)
+            for key in ERRORS
+        }
+        printed = number(paper.get(entry.method if entry else label, math.nan))
+        beside = [Cell(printed)] if paper else []
+        return [*cells, errors.pop("average"), *beside, *errors.values()]
 
     beside = f", beside {TABLE_1_SOURCE}" if paper else ""
+    average, *others = _TITLES.values()
     return Table(
         f"Errors in % after the last task, lower is better: mean ± standard deviation over seeds"
         f"{beside}. FWI: error on each task right after it was learned. BWT: its rise since then. "
-        f"{_BEST}",
-        columns,
-        in_sections(lines, row),
+        "Bold: lowest mean among the methods that keep no data (neither replay nor bound).",
+        ["method", "seeds", average, *(["paper"] if paper else []), *others],
+        _in_sections(dict(sorted(lines.items(), key=place)), row),
     )
 
 
@@ -93,25 +71,21 @@ def difference_table(comparison: Comparison) -> Table | None:
     others = {
         entry.label: entry
         for entry in comparison.entries
-        if entry is not reference and entry.difference(reference, "average")[2] > 1
+        if entry is not reference and entry.difference(reference, "average").size > 1
     }
     if not others:
         return None
 
-    def row(label: str) -> list[Cell]:
-        differences = [others[label].difference(reference, key) for key in ERRORS]
-        cells = [statistic_cell(difference, sign="+") for difference in differences]
-        return [Cell(label), Cell(str(differences[0][2])), *cells]
+    def row(label: str, entry: Entry) -> list[Cell]:
+        differences = [entry.difference(reference, key) for key in ERRORS]
+        cells = [_cell(difference, sign="+") for difference in differences]
+        return [Cell(label), Cell(str(differences[0].size)), *cells]
 
     return Table(
         f"Difference to {reference.label} in percentage points, paired by seed: mean ± standard "
         f"error over the seeds that both have. Above zero: a higher error than {reference.label}.",
-        [
-            Column("method", numeric=False),
-            Column("common seeds"),
-            *(Column(f"{_TITLES[key]} error") for key in ERRORS),
-        ],
-        in_sections(others, row),
+        ["method", "common seeds", *_TITLES.values()],
+        _in_sections(others, row),
     )
 
 
@@ -123,53 +97,87 @@ def sweep_table(sweep: Sweep, published: Mapping[float, float], source: str) -> 
     :param source: where they stand.
     """
     points = dict(sweep.points)
-    rows = [
-        [
-            Cell(f"{value:g}"),
-            *(
-                [
-                    Cell(str(len(entry.runs))),
-                    *(statistic_cell(entry.statistic(key)) for key in ERRORS),
-                ]
-                if (entry := points.get(value))
-                else [Cell(NONE)] * (1 + len(ERRORS))
-            ),
-            *([Cell(number(published.get(value, math.nan)))] if published else []),
-        ]
-        for value in sorted(points.keys() | published.keys())
-    ]
+    rows = []
+    for value in sorted(points.keys() | published.keys()):
+        entry = points.get(value)
+        cells = [Cell(str(len(entry.runs))), *(_cell(entry.statistic(key)) for key in ERRORS)] if (
+            entry
+        ) else [Cell(NONE)] * (1 + len(ERRORS))  # fmt: skip
+        printed = [Cell(number(published.get(value, math.nan)))] if published else []
+        rows.append([Cell(f"{value:g}"), *cells, *printed])
     beside = f"; paper: average error in {source}" if published else ""
     return Table(
         f"{sweep.label}: errors in % by {sweep.setting}, lower is better{beside}.",
-        [
-            Column(sweep.setting),
-            Column("seeds"),
-            *(Column(f"{_TITLES[key]} error") for key in ERRORS),
-            *([Column("paper")] if published else []),
-        ],
+        [sweep.setting, "seeds", *_TITLES.values(), *(["paper"] if published else [])],
         [Section("", rows)],
     )
 
 
-def _lines(comparison: Comparison) -> list[tuple[str, Entry | None]]:
-    """Label and entry of every line: what was run, and what only the paper has."""
-    run = {entry.method for entry in comparison.entries}
-    lines: list[tuple[str, Entry | None]] = [(e.label, e) for e in comparison.entries]
-    absent = [name for name in TABLE_1.get(comparison.published, {}) if name not in run]
-    return sorted(lines + [(name, None) for name in absent], key=_method_place)
+def cost_table(comparison: Comparison) -> Table:
+    """What the runs cost.
+
+    :param comparison: what to show.
+    """
+
+    def row(label: str, entry: Entry) -> list[Cell]:
+        peak = max(entry.by_seed("peak_megabytes").values(), default=math.nan)
+        return [
+            Cell(label),
+            _cell(entry.statistic("gradient_evaluations"), 0),
+            _cell(entry.statistic("seconds"), 0),
+            Cell(number(entry.statistic("memory_bytes").mean / 1e6)),
+            Cell(number(peak, 0)),
+        ]
+
+    return Table(
+        "Cost of one run, lower is cheaper: mean ± standard deviation over seeds. Memory is what "
+        "the method keeps between experiences, the peak that of the process, the largest of all "
+        "seeds.",
+        ["method", "gradient evaluations", "training time (s)", "memory (MB)", "peak (MB)"],
+        _in_sections({entry.label: entry for entry in comparison.entries}, row),
+    )
 
 
-def _method_place(line: tuple[str, Entry | None]) -> tuple[Any, ...]:
-    label, entry = line
-    method = entry.method if entry else label
-    return method_order(method), label != method
+def origin_table(comparison: Comparison) -> Table:
+    """With what, and on which data, the runs were made.
+
+    :param comparison: what to show.
+    """
+    found: dict[str, dict[str, None]] = {}
+    for config in (run.config for run in comparison.runs):
+        parts = {"commit": config["git_commit"], "python": config["python"], **config["versions"]}
+        for name, value in (parts | {"threads": config["threads"]}).items():
+            found.setdefault(name, {})[str(value)] = None
+    rows = [(name, ", ".join(values)) for name, values in found.items()]
+    rows += [(f"data {name}", value) for name, value in comparison.data.items()]
+    rows += [("own arrays", comparison.npz)] if comparison.npz else []
+    caption = "What the runs were made with; several values where runs differ."
+    return text_table(caption, ["what", "value"], rows)
 
 
-def _error_cell(comparison: Comparison, entry: Entry | None, key: str) -> Cell:
-    if entry is None:
-        return Cell(NONE)
-    return statistic_cell(entry.statistic(key), best=entry in comparison.best(key))
+def text_table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """A table without numbers.
+
+    :param caption: what it shows.
+    :param columns: titles.
+    :param rows: the cells.
+    """
+    cells = [[Cell(text) for text in row] for row in rows]
+    return Table(caption, columns, [Section("", cells)], numeric=False)
 
 
-def _paper_cell(comparison: Comparison, method: str) -> Cell:
-    return Cell(number(TABLE_1.get(comparison.published, {}).get(method, math.nan)))
+def _in_sections(
+    lines: Mapping[str, Any], row: Callable[[str, Any], Sequence[Cell]]
+) -> list[Section]:
+    """Rows under the title of their mark; no entry for what was not run."""
+    sections = []
+    for mark, title in _SECTIONS.items():
+        rows = [row(name, one) for name, one in lines.items() if (one.mark if one else "") == mark]
+        sections += [Section(title, rows)] if rows else []
+    return sections
+
+
+def _cell(of: Statistic, decimals: int = DECIMALS, sign: str = "", best: bool = False) -> Cell:
+    """A mean with its spread, if there is one."""
+    spread = f" ± {number(of.spread, decimals)}" if math.isfinite(of.spread) else ""
+    return Cell(number(of.mean, decimals, sign).replace("-", "−") + spread, best)

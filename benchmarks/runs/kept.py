@@ -1,13 +1,16 @@
-"""Studies: finished runs of any number of folders, in two files.
+"""Studies: finished runs of any number of folders, or other measurements, in two files.
 
 ``NAME.json`` has the configurations and outcomes of all runs, the settings that were chosen from
 them if any were, and a checksum of both files. ``NAME.csv`` has their metrics; its column ``run``
-is the place of the run in ``NAME.json``, counted from 0.
+is the place of the run in ``NAME.json``, counted from 0. A study of other measurements has them in
+``NAME.csv``, and how they were made in ``NAME.json``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import argparse
+import io
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,6 +68,21 @@ def study_path(name: str, results: Path = RESULTS) -> Path:
     return results / f"{name}.json"
 
 
+def add_out_argument(parser: argparse.ArgumentParser, study: str) -> None:
+    """Declare --out of a study's command.
+
+    :param parser: the command's.
+    :param study: its name.
+    """
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=study_path(study),
+        metavar="FILE",
+        help="JSON file of the study, its CSV file beside it; default: that in benchmarks/results",
+    )
+
+
 def read_study(path: Path) -> Study:
     """A study; raises unless every byte is as it was written.
 
@@ -98,3 +116,50 @@ def write_study(path: Path, study: Study) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path.with_suffix(".csv"), metrics)
     write_atomically(path, sealed(content, metrics.encode()))
+
+
+def read_measurements(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """The measurements of a study, and how it was made; raises unless every byte is as written.
+
+    :param path: its JSON file.
+    """
+    try:
+        values = path.with_suffix(".csv").read_bytes()
+        config = unsealed(path.read_bytes(), values)
+    except (ValueError, OSError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {error}. Restore {path.name} and its CSV file, or "
+        raise DamagedRunError(path, reason + "measure again.") from error
+    return pd.read_csv(io.BytesIO(values), float_precision="round_trip"), config
+
+
+def write_measurements(path: Path, frame: pd.DataFrame, config: Mapping[str, Any]) -> None:
+    """Write the measurements of a study that are not of runs, and how it was made.
+
+    :param path: its JSON file.
+    :param frame: what was measured.
+    :param config: command, versions and settings.
+    """
+    values = frame.to_csv(index=False, lineterminator="\n", float_format="%.8g")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path.with_suffix(".csv"), values)
+    write_atomically(path, sealed(config, values.encode()))
+
+
+def add_measurements(
+    path: Path, column: str, case: str, frame: pd.DataFrame, config: Mapping[str, Any]
+) -> None:
+    """Write the measurements of one case into a study of several, in place of older ones.
+
+    :param path: its JSON file.
+    :param column: the column that names the case.
+    :param case: which one was measured.
+    :param frame: what was measured.
+    :param config: command, versions and settings of this case.
+    """
+    frame = frame.copy()
+    frame.insert(0, column, case)
+    configs: dict[str, Any] = {}
+    if path.exists():
+        others, configs = read_measurements(path)
+        frame = pd.concat([others[others[column] != case], frame], ignore_index=True)
+    write_measurements(path, frame, configs | {case: dict(config)})

@@ -22,6 +22,7 @@ from avalanche_dco.logging import PandasLogger
 from avalanche_dco.metrics import error_metrics
 from avalanche_dco.metrics.names import MetricName, NameParts
 from benchmarks.methods import DIRECTION_CONSTRAINED, Method, get_method
+from benchmarks.runs.before_push import ErrorsBeforePush, errors_before_push
 from benchmarks.runs.cost import (
     GradientBudget,
     count_gradients,
@@ -97,7 +98,7 @@ class Outcome:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """Average, FWI and BWT error in %, and what it cost."""
+        """Average, FWI and BWT error in %, what it cost, and the errors before DCO's push."""
         values = self.metrics.groupby("metric")["value"].agg(list)
         gradients = [int(count) for count in values["GradientEvaluations"]]
         return {
@@ -109,6 +110,7 @@ class Outcome:
             "peak_megabytes": max(values["PeakMegabytes"]),
             "gradient_evaluations": sum(gradients),
             "gradient_evaluations_by_experience": gradients,
+            **errors_before_push(self.metrics),
         }
 
 
@@ -171,17 +173,21 @@ def learn(job: Job, checkpoints: Checkpoints, on_progress: OnProgress) -> Outcom
     expected = _expected_gradients(job, stream)
     network = TASKS[job.protocol].model(classes, job.training.precision)
     count_gradients(network)
+    of_push = [ErrorsBeforePush(stream.test_stream)] if _pushes(job) else []
     strategy = make_strategy(
         method,
         job.settings,
         network,
         job.training,
         evaluator=EvaluationPlugin(
-            error_metrics(matrix=True), TrainingCost(), loggers=[PandasLogger()]
+            error_metrics(matrix=True), TrainingCost(), *of_push, loggers=[PandasLogger()]
         ),
         plugins=[] if job.training.matched_to is None else [GradientBudget(expected)],
     )
     strategy, done = checkpoints.load(strategy)
+    for metric in strategy.evaluator.metrics:
+        if isinstance(metric, ErrorsBeforePush):
+            metric.stream = stream.test_stream
     train_inputs = method.train_inputs(stream.train_stream)
 
     def report() -> None:
@@ -204,6 +210,12 @@ def learn(job: Job, checkpoints: Checkpoints, on_progress: OnProgress) -> Outcom
     (logger,) = strategy.evaluator.loggers
     metrics = logger.to_frame()
     return Outcome(metrics[metrics["value"].notna()], kept_bytes(method, strategy))
+
+
+def _pushes(job: Job) -> bool:
+    """Whether the method changes the weights once an experience has been trained."""
+    settings = job.settings
+    return job.method in DIRECTION_CONSTRAINED and settings["push_epochs"] * settings["theta"] > 0
 
 
 def _expected_gradients(job: Job, stream: CLScenario) -> list[int]:

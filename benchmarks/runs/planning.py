@@ -13,7 +13,7 @@ from benchmarks.presets import PRESETS
 from benchmarks.runs.cost import COUNTED_SETTINGS, COUNTED_TRAINING
 from benchmarks.runs.jobs import Job, Split
 from benchmarks.runs.training import Settings, Training, divided
-from benchmarks.runs.values import check_values, construct
+from benchmarks.runs.values import check_values, with_derived
 from benchmarks.streams.catalogue import Data, data_hashes, label, provide
 
 
@@ -139,13 +139,9 @@ class Plan:
         if method.plugin is not None:
             if name not in DIRECTION_CONSTRAINED:  # these check all of their values themselves
                 check_values(method, resolved)
-            made = construct(method, resolved)  # complains about values now, not in a process
-            # A default that follows from other settings: as it is, so that a change is noticed.
-            resolved |= {
-                setting: getattr(made, setting)
-                for setting, value in resolved.items()
-                if value is None and isinstance(getattr(made, setting, None), int | float | str)
-            }
+            # Complains about values now, not in a process; a default that follows from other
+            # settings is recorded as it is, so that a change is noticed.
+            resolved = with_derived(method, resolved)
         training = self._preset.training.changed(training_changes)
         if self.request.match_compute and name not in DIRECTION_CONSTRAINED:
             training = replace(training, matched_to=self._counted_settings(training))

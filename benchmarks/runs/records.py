@@ -31,6 +31,8 @@ _COLUMNS = {
 """What is kept of the columns of :func:`avalanche_dco.logging.read_log`."""
 ERRORS = {"average": "AverageError", "fwi": "FWIError", "bwt": "BWTError"}
 """The errors of an outcome, and the metrics they are the last values of."""
+_BEFORE_IT_WAS_AN_ARGUMENT = {"dco-kron": {"growth": 1.0}}
+"""What methods did before a setting was introduced, for runs that do not record it."""
 COSTS = ("gradient_evaluations", "seconds", "memory_bytes", "peak_megabytes")
 
 
@@ -105,7 +107,7 @@ class Run:
     @property
     def settings(self) -> dict[str, Any]:
         """Settings of the method."""
-        return self.config["settings"]
+        return _BEFORE_IT_WAS_AN_ARGUMENT.get(self.method, {}) | self.config["settings"]
 
     @property
     def tasks(self) -> int:

@@ -9,10 +9,12 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from queue import SimpleQueue
 from typing import Any, Literal
 
 from avalanche_dco.errors import DCOError
@@ -35,6 +37,8 @@ class Event:
     content: Any = None
 
 
+ENDS = ("done", "failed", "stopped")
+"""What the last event of a run may be."""
 Runner = Callable[[Sequence[Job], RunOptions], Iterator[Event]]
 Report = Callable[[str, Any], None]
 
@@ -88,39 +92,56 @@ def report_run(job: Job, options: RunOptions, report: Report) -> None:
 def in_processes(count: int) -> Runner:
     """Runs in processes of this machine, a fresh one for each.
 
-    A process of its own has a peak memory of its own, and takes no other run with it if it dies.
+    A process of its own has a peak memory of its own, and takes no other run with it if it dies,
+    as a worker of a ProcessPoolExecutor does.
 
     :param count: how many at a time.
     """
 
     def run(jobs: Sequence[Job], options: RunOptions) -> Iterator[Event]:
-        context = _context()
-        waiting = list(enumerate(jobs))
-        running: dict[Connection, tuple[int, BaseProcess]] = {}
-        try:
-            while waiting or running:
-                while waiting and len(running) < count:
-                    number, job = waiting.pop(0)
-                    receiver, sender = context.Pipe(duplex=False)
-                    process = context.Process(  # type: ignore[attr-defined]
-                        target=_work, args=(job, options, sender), daemon=True
-                    )
-                    process.start()
-                    sender.close()
-                    running[receiver] = number, process
-                    yield Event(number, "started")
-                for ready in wait(list(running)):
-                    assert isinstance(ready, Connection)
-                    number, process = running[ready]
-                    event = _next_event(ready, number, process)
-                    if event.kind in ("done", "failed"):
-                        process.join()
-                        del running[ready]
-                    yield event
-        finally:
-            for _, process in running.values():
+        context, events, processes = _context(), SimpleQueue[Event](), list[BaseProcess]()
+        interrupted = threading.Event()
+
+        def make(number: int, job: Job) -> None:
+            receiver, sender = context.Pipe(duplex=False)
+            process = context.Process(  # type: ignore[attr-defined]
+                target=_work, args=(job, options, sender), daemon=True
+            )
+            process.start()
+            processes.append(process)
+            if interrupted.is_set():  # too late for the one who ends all processes
                 process.terminate()
+            sender.close()
+            event = Event(number, "started")
+            try:
+                while event.kind not in ENDS:
+                    events.put(event)
+                    event = Event(number, *receiver.recv())
+            except EOFError:
                 process.join()
+                event = Event(
+                    number,
+                    "failed",
+                    f"the process has ended with exit code {process.exitcode} before the run had; "
+                    "a negative one is the signal that ended it (-9: out of memory, perhaps).",
+                )
+            process.join()
+            events.put(event)
+
+        pool = ThreadPoolExecutor(count)
+        try:
+            futures = [pool.submit(make, number, job) for number, job in enumerate(jobs)]
+            left = len(futures)
+            while left:
+                event = events.get()
+                left -= event.kind in ENDS
+                yield event
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            interrupted.set()
+            for process in processes:
+                process.terminate()
+            pool.shutdown()
 
     return run
 
@@ -132,19 +153,6 @@ def _context() -> BaseContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["benchmarks.runs.execution"])
     return context
-
-
-def _next_event(receiver: Connection, number: int, process: BaseProcess) -> Event:
-    try:
-        return Event(number, *receiver.recv())
-    except EOFError:
-        process.join()
-        return Event(
-            number,
-            "failed",
-            f"the process has ended with exit code {process.exitcode} before the run had; a "
-            "negative one is the signal that ended it (-9: out of memory, perhaps).",
-        )
 
 
 def _work(job: Job, options: RunOptions, sender: Connection) -> None:

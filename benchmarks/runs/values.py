@@ -32,6 +32,22 @@ def check_values(method: Method, settings: Mapping[str, Any]) -> None:
             check_number(name, value, meaning=meaning)
 
 
+def with_derived(method: Method, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with the defaults that follow from other settings, as numbers.
+
+    :param method: the method.
+    :param settings: its settings; returned as they are if one that it needs is missing.
+    """
+    if method.plugin is None or method.grid.keys() - settings.keys():
+        return dict(settings)
+    made = construct(method, settings)
+    return dict(settings) | {
+        name: getattr(made, name)
+        for name, value in settings.items()
+        if value is None and isinstance(getattr(made, name, None), int | float | str)
+    }
+
+
 def construct(method: Method, settings: Mapping[str, Any]) -> Any:
     """The method's plugin; raises a :class:`SettingError` for values that it does not take.
 

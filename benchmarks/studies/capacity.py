@@ -30,7 +30,7 @@ from avalanche_dco.metrics import capacity_metrics, error_metrics
 from avalanche_dco.models import MLP, mlp_256
 from benchmarks.methods import get_method
 from benchmarks.presets import PRESETS
-from benchmarks.runs.kept import Study, read_study, study_path, write_study
+from benchmarks.runs.kept import Study, add_out_argument, read_study, write_study
 from benchmarks.runs.learning import make_strategy
 from benchmarks.runs.provenance import provenance
 from benchmarks.runs.records import Run
@@ -100,13 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--methods", nargs="+", choices=["dco", "naive"], default=["dco", "naive"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--data-root", type=Path, help="folder that holds MNIST/raw/...")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=study_path("capacity"),
-        metavar="FILE",
-        help="JSON file of the study, its CSV file beside it; default: that in benchmarks/results",
-    )
+    add_out_argument(parser, "capacity")
     parser.add_argument("--figures", type=Path, help="folder to draw into; nothing is drawn if not")
 
 

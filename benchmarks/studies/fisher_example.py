@@ -6,13 +6,14 @@ optimum and F is the Fisher information; with eta > 0 it is the one-dimensional 
 """
 
 import argparse
-from pathlib import Path
 
 import pandas as pd
 import torch
 from tqdm import tqdm
 
 from avalanche_dco.errors import SettingError
+from benchmarks.runs.kept import add_out_argument, write_measurements
+from benchmarks.runs.provenance import provenance
 
 ETAS = (0.08, 0.05, 0.01, 0.0)
 PAPER = {0.08: 5.62, 0.05: 4.65, 0.01: 3.70, 0.0: 3.53}
@@ -54,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, default=10000, help="gradients averaged per run")
     parser.add_argument("--burn-in", type=int, default=200, help="steps before these")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="also write the table to this CSV file")
+    add_out_argument(parser, "fisher-example")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -72,7 +73,5 @@ def run(args: argparse.Namespace) -> int:
     table["paper"] = table["eta"].map(PAPER)
     table["paper_over_analytic"] = table["paper"] / table["analytic"]
     print(table.to_string(index=False, float_format=lambda value: f"{value:.4f}"))
-    if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        table.to_csv(args.out, index=False, float_format="%.6g")
+    write_measurements(args.out, table, provenance() | sizes | {"seed": args.seed})
     return 0

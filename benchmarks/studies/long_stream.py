@@ -1,7 +1,7 @@
 """Measure memory, time and counters along a stream of many experiences of permuted digits.
 
-Writes one line per experience to benchmarks/results/reliability/long-stream-METHOD.csv; the table
-in docs/reliability.md is made from them. Times are those of the processor, so that whatever else
+Writes one line per experience to the study `long-stream`, of which the table in docs/reliability.md
+is made. Times are those of the processor, so that whatever else
 the machine does matters little.
 """
 
@@ -24,10 +24,10 @@ from avalanche.training.templates import SupervisedTemplate
 from torch import nn
 
 from avalanche_dco import DCO, DCOComp, seed_everything
-from avalanche_dco.persistence.files import write_atomically
+from benchmarks.runs.kept import add_measurements, add_out_argument
+from benchmarks.runs.provenance import provenance
 from benchmarks.streams.digits import INPUT_SIZE, NUM_CLASSES, permuted_digits
 
-RESULTS = Path(__file__).resolve().parent.parent / "results" / "reliability"
 METHODS = {"dco": DCO, "dco-comp": DCOComp}
 _COMPRESSION: dict[str, dict[str, Any]] = {"dco": {}, "dco-comp": {"compression_updates": 10}}
 _K = {"dco": 20, "dco-comp": 200}
@@ -39,15 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--experiences", type=int, default=100)
     parser.add_argument("--k", type=int, help="directions; 200 for DCO-COMP, 20 for DCO")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the CSV file")
+    add_out_argument(parser, "long-stream")
 
 
 def run(args: argparse.Namespace) -> int:
     torch.set_num_threads(1)  # small matrices
     rows = measure(args.method, args.experiences, args.k or _K[args.method], args.seed)
-    path = args.output / f"long-stream-{args.method}.csv"
-    write_atomically(path, pd.DataFrame(rows).to_csv(index=False))
-    print(path)
+    add_measurements(args.out, "method", args.method, pd.DataFrame(rows), provenance(1))
+    print(args.out)
     return 0
 
 
@@ -97,8 +96,8 @@ def measure(method: str, experiences: int, k: int, seed: int) -> list[dict[str, 
         rows.append(
             {
                 "experiences": number,
-                "step_ms": f"{1e3 * statistics.median(times.seconds):.4f}",
-                "experience_seconds": f"{time.process_time() - start:.3f}",
+                "step_ms": round(1e3 * statistics.median(times.seconds), 4),
+                "experience_seconds": round(time.process_time() - start, 3),
                 "plugin_bytes": plugin.memory_bytes,
                 "process_bytes": _resident_bytes(),
                 "steps_counted": strategy.clock.train_iterations,

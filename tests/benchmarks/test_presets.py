@@ -37,11 +37,16 @@ def test_paper_is_the_table(benchmark, training, dco, comp):
         assert settings["gamma_1"] == dco[3]
         assert (settings["push_epochs"], settings["averaged_points"]) == (10, 16)
         assert (settings["gradients_per_update"], settings["tau"]) == (128, 2)
-        assert (settings["gamma_2"], settings["rho"]) == (0.1, 100.0)
+        assert (settings["gamma_2"], settings["pull_first"]) == (0.1, False)
         assert (settings["autoencoder_updates"], settings["autoencoder_lr"]) == (dco[4], 1e-2)
         assert settings["trajectory_lr"] == 1e-3
-    assert settings["compression_updates"] == 50
-    assert settings["compression_lr"] == 2e-2
+    assert get_method("dco").resolved(preset.methods["dco"])["rho"] == 100.0
+    assert (settings["compression_updates"], settings["compression_lr"]) == (50, 2e-2)
+    assert (settings["compression_loss"], settings["compression_start"]) == ("directions", "noise")
+    assert (settings["autoencoder_lr_decay"], settings["layer_weights"]) == (0.99, "decreasing")
+    assert settings["new_task_k"] == (200 if benchmark == "split-mnist" else 250)
+    assert settings["shrink_new_task_k"]
+    assert settings["rho"] == 1.0
 
 
 @pytest.mark.parametrize("method", ["dco", "dco-comp"])
@@ -58,8 +63,6 @@ def test_paper_is_what_the_declarations_and_the_table_of_sources_say(benchmark, 
         of_table[name] = values.get(of.get(benchmark, benchmark), values.get("", ...))
     published = {name: value for name, value in of_table.items() if value is not ...}
     preset = dict(PAPER[benchmark].methods[method])
-    if (benchmark, method) == ("split-mnist", "dco-comp"):
-        assert preset.pop("new_task_k") == 400
     assert preset == published
 
 
@@ -68,13 +71,23 @@ def test_cifar10_takes_the_settings_of_cifar100():
 
 
 @pytest.mark.parametrize("benchmark", [name for name in PAPER if "digits" not in name])
-def test_fast_draws_fewer_gradients_and_differs_in_nothing_else_but_cifar_s_epochs(benchmark):
+def test_fast_draws_fewer_gradients_and_compresses_in_our_way(benchmark):
     paper, fast = PAPER[benchmark], PRESETS["fast"][benchmark]
     epochs = 20 if "cifar" in benchmark else paper.training.epochs
     assert fast.training == paper.training.changed({"epochs": epochs})
+    ours = {
+        "rho": 100.0,
+        "autoencoder_lr_decay": 1.0,
+        "layer_weights": "equal",
+        "new_task_k": 400 if benchmark == "split-mnist" else None,
+        "shrink_new_task_k": False,
+        "compression_start": "previous",
+        "compression_loss": "gradients",
+    }
     for method, settings in fast.methods.items():
         fewer = {"gradients_per_update": 16} if method in DIRECTION_CONSTRAINED else {}
-        assert settings == {**paper.methods[method], **fewer}
+        compressed = ours if method == "dco-comp" else {}
+        assert settings == {**paper.methods[method], **fewer, **compressed}
     assert fast.grids == paper.grids
 
 

@@ -19,13 +19,19 @@ from tests.support.problems import directions, explicit_matrix, flat, seeds, sha
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 
 
-def explicit_loss(of, gradients):
-    """||AE(G) - G||^2 / ||G||^2 with an explicit encoder and decoder on normalised gradients."""
+def explicit_loss(of, gradients, layer_weights=None):
+    """||AE(G) - G||^2 / ||G||^2 with an explicit encoder and decoder on normalised gradients.
+
+    :return: the loss with a weight for each layer, and that of no columns at all.
+    """
     G = torch.stack([flat(g) for g in gradients], dim=1)
     m = G.shape[1]
     G = G / (G.square().sum() / m).sqrt()
     W = explicit_matrix(of)
-    return (W @ (W.T @ G) - G).square().sum() / m
+    of_layers = layer_weights or dict.fromkeys(gradients[0], 1.0)
+    a = flat({name: torch.full_like(g, of_layers[name]) for name, g in gradients[0].items()})
+    lost = (W @ (W.T @ G) - G).square()
+    return (a[:, None] * lost).sum() / m, (a[:, None] * G.square()).sum() / m
 
 
 def copy(of):
@@ -44,13 +50,15 @@ def taking(m, gradients):
     return sample
 
 
-@given(shapes, st.integers(1, 5), st.integers(1, 5), seeds)
-def test_error_and_gradient_equal_autograd_through_encoder_and_decoder(shape, k, m, seed):
+@pytest.mark.parametrize("weighted", [False, True])
+@given(shape=shapes, k=st.integers(1, 5), m=st.integers(1, 5), seed=seeds)
+def test_error_and_gradient_equal_autograd_through_encoder_and_decoder(weighted, shape, k, m, seed):
     fast, slow = directions(shape, k, seed), directions(shape, k, seed)
     gradients = [weights(shape, seed + 1 + j) for j in range(m)]
     rho = 7.0
+    layers = {name: 3.0 / (1 + place) for place, name in enumerate(shape)} if weighted else None
 
-    autoencoder = DirectionAutoencoder(fast, rho=rho)
+    autoencoder = DirectionAutoencoder(fast, rho=rho, layer_weights=layers)
     for g in gradients:
         autoencoder.observe(g)
     before_step = {}
@@ -62,29 +70,32 @@ def test_error_and_gradient_equal_autograd_through_encoder_and_decoder(shape, k,
     for f in slow.factors.values():
         f.U.requires_grad_()
         f.V.requires_grad_()
-    loss = explicit_loss(slow, gradients)
+    loss, most = explicit_loss(slow, gradients, layers)
     (rho * loss).backward()
-    assert error == pytest.approx(loss.item(), rel=1e-10, abs=1e-10)
+    assert error == pytest.approx((loss / most).item(), rel=1e-10, abs=1e-10)
     for name, f in slow.factors.items():
         torch.testing.assert_close(before_step[name][0], f.U.grad, **EXACT)
         torch.testing.assert_close(before_step[name][1], f.V.grad, **EXACT)
 
 
-def test_several_updates_equal_adam_on_the_explicit_loss():
+@pytest.mark.parametrize("decay", [1.0, 0.7])
+def test_several_updates_equal_adam_on_the_explicit_loss(decay):
     shape = {"w": (4, 3), "b": (4,)}
     fast, slow = directions(shape, 3, 0), directions(shape, 3, 0)
     tensors = [t.requires_grad_() for f in slow.factors.values() for t in (f.U, f.V)]
     adam = torch.optim.Adam(tensors, lr=0.05)
-    autoencoder = DirectionAutoencoder(fast, lr=0.05, rho=10.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(adam, step_size=1, gamma=decay)
+    autoencoder = DirectionAutoencoder(fast, lr=0.05, rho=10.0, lr_decay=decay)
     for update in range(5):
         gradients = [weights(shape, 100 * update + j) for j in range(4)]
         for g in gradients:
             autoencoder.observe(g)
         error = autoencoder.update()
         adam.zero_grad()
-        loss = explicit_loss(slow, gradients)
+        loss, _ = explicit_loss(slow, gradients)
         (10.0 * loss).backward()
         adam.step()
+        scheduler.step()
         assert error == pytest.approx(loss.item(), rel=1e-9)
     for name, f in slow.factors.items():
         torch.testing.assert_close(fast.factors[name].U, f.U.detach(), rtol=1e-9, atol=1e-9)
@@ -136,7 +147,7 @@ def test_any_finite_gradients_are_learned_from_in_single_precision(sizes):
             for n, f in fast.factors.items()
         },
     )
-    loss = explicit_loss(slow, [{n: t.double() for n, t in g.items()} for g in gradients])
+    loss, _ = explicit_loss(slow, [{n: t.double() for n, t in g.items()} for g in gradients])
     (rho * loss).backward()
 
     autoencoder = DirectionAutoencoder(fast, rho=rho)

@@ -105,6 +105,43 @@ def test_error_falls(start):
         assert errors[-1] < errors[0]
 
 
+def test_from_noise_with_the_paper_s_loss_it_equals_two_adams_on_the_explicit_loss():
+    """The authors' code has an optimizer for shared columns and one for all own columns."""
+    shape, k = {"w": (5, 4), "v": (3, 5)}, 8
+    x = weights(shape, 9)
+    first, _ = compress(None, directions(shape, 6, 0), x, k=k, updates=1)
+    new = directions(shape, 3, 1)
+    torch.manual_seed(0)
+    held, errors = compress(first, new, x, k=k, updates=6, lr=0.02, rho=1e3, start="noise")
+
+    torch.manual_seed(0)
+    start, shared = Directions.random(x, held.layout.k), held.layout.shared
+    parts = {
+        (name, side): tensor.split([shared, held.layout.k - shared], dim=1)
+        for name, f in start.factors.items()
+        for side, tensor in (("U", f.U), ("V", f.V))
+    }
+    parts = {key: [part.clone().requires_grad_() for part in pair] for key, pair in parts.items()}
+    adams = [torch.optim.Adam([pair[i] for pair in parts.values()], lr=0.02) for i in range(2)]
+    old = OldTasks.of(first, new, None)
+    for error in errors:
+        joined = {key: torch.cat(pair, dim=1) for key, pair in parts.items()}
+        B = Directions(
+            held.layout.k,
+            {name: Factors(joined[name, "U"], joined[name, "V"], x[name].shape) for name in shape},
+        )
+        loss = explicit_loss(CompressedTasks(B, held.layout, held.targets), old)
+        assert error == pytest.approx(loss.item(), rel=1e-9)
+        for adam in adams:
+            adam.zero_grad()
+        (1e3 * loss).backward()
+        for adam in adams:
+            adam.step()
+    for name, f in held.directions.factors.items():
+        torch.testing.assert_close(f.U, torch.cat(parts[name, "U"], dim=1).detach(), **EXACT)
+        torch.testing.assert_close(f.V, torch.cat(parts[name, "V"], dim=1).detach(), **EXACT)
+
+
 def unit(of):
     """The same directions, each of length one, as those of a trained autoencoder about are."""
     lengths = of.gram().diagonal().sqrt()

@@ -180,6 +180,12 @@ class TestSums:
         torch.testing.assert_close(total.A[:, :3, :3], frozen.A + thawed.A[:, :3, :3])
         torch.testing.assert_close((thawed + frozen).A, total.A)
 
+    @pytest.mark.parametrize(("growth", "expected"), [(1.0, 8.0), (0.5, 4.0), (0.0, 2.0)])
+    def test_strength_by_the_number_of_tasks(self, growth, expected):
+        four = sum([Curvature(tasks=1)] * 4, Curvature())
+        assert four.strength(8.0, growth) == expected
+        assert Curvature().strength(8.0, growth) == 8
+
     def test_other_parameters(self):
         first = Curvature({}, {"scale": torch.ones(2), "old": torch.ones(1)})
         second = Curvature({}, {"scale": torch.full((3,), 2.0), "new": torch.ones(1)})

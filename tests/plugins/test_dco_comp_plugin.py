@@ -249,3 +249,27 @@ def test_memory_is_foretold_with_a_head_per_task():
     assert trained_with([kept[0], None, *(1.5 * n for n in kept[2:])]) == kept  # no warning
     with pytest.raises(UserWarning, match="may keep"):
         trained_with([None, None, None, kept[3] - 1])
+
+
+@pytest.mark.parametrize("shrink", [False, True])
+def test_later_experiences_learn_fewer_directions_if_told_to(monkeypatch, shrink):
+    learned = []
+    fit = direction_learning.fit_directions
+
+    def spy(directions, sample, **settings):
+        learned.append((directions.k, settings["lr_decay"], settings["layer_weights"]))
+        return fit(directions, sample, **settings)
+
+    monkeypatch.setattr(direction_learning, "fit_directions", spy)
+    plugin = DCOCompPlugin(
+        **COMP,
+        new_task_k=7,
+        shrink_new_task_k=shrink,
+        autoencoder_lr_decay=0.9,
+        layer_weights="decreasing",
+    )
+    train(small_mlp(), blobs(3), [plugin])
+    assert [k for k, _, _ in learned] == ([7, 3, 2] if shrink else [7, 7, 7])
+    assert {decay for _, decay, _ in learned} == {0.9}
+    of_first_layer, of_last_layer = {"0.weight": 2, "0.bias": 2}, {"2.weight": 1, "2.bias": 1}
+    assert learned[0][2] == of_first_layer | of_last_layer

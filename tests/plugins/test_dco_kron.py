@@ -245,6 +245,63 @@ class TestEstimate:
             strategy.train(blobs().train_stream[0])
 
 
+class TestPush:
+    def test_the_weights_go_as_far_as_wanted_in_the_first_experience(self):
+        """Nothing is damped yet."""
+
+        def pushed(theta):
+            torch.manual_seed(0)
+            model = small_mlp()
+            plugin = DCOKronPlugin(push_epochs=1, theta=theta)
+            naive(model, [plugin]).train(blobs().train_stream[0])
+            return weights_of(model)
+
+        assert (pushed(0.3) - pushed(0.7)).norm() == pytest.approx(0.4, rel=1e-4)
+
+    def test_a_push_is_damped_like_any_other_update(self):
+        benchmark = blobs(2, samples=12)
+        x = torch.stack([sample[0] for sample in benchmark.train_stream[0].dataset])
+
+        def change(strength):
+            torch.manual_seed(0)
+            model = small_mlp()
+            plugin = DCOKronPlugin(strength, negligible=0.0, damp_every=1, push_epochs=2, theta=5.0)
+            strategy = naive(model, [plugin])
+            strategy.train(benchmark.train_stream[0])
+            with torch.no_grad():
+                before = model(x)
+            strategy.train(benchmark.train_stream[1])
+            with torch.no_grad():
+                return (model(x) - before).norm() / before.norm()
+
+        assert change(1e9) < 0.02 < 0.2 < change(0.0)
+
+    def test_none_by_default(self):
+        torch.testing.assert_close(
+            trained([DCOKronPlugin()]), trained([DCOKronPlugin(push_epochs=3, theta=0.0)])
+        )
+        assert not torch.allclose(
+            trained([DCOKronPlugin()]), trained([DCOKronPlugin(push_epochs=3)])
+        )
+
+    def test_an_interrupted_push_leaves_the_weights_as_training_did(self, monkeypatch):
+        def interrupted(*_, **__):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(DCOKronPlugin, "_estimated", interrupted)
+        ends = []
+
+        class End(SupervisedPlugin):
+            def after_training_exp(self, strategy, **kwargs):
+                ends.append(weights_of(strategy.model))
+
+        model = small_mlp()
+        strategy = naive(model, [End(), DCOKronPlugin(push_epochs=1)])
+        with pytest.raises(KeyboardInterrupt):
+            strategy.train(blobs().train_stream[0])
+        assert torch.equal(weights_of(model), ends[0])
+
+
 class TestModels:
     def test_growing_head(self):
         class Growing(nn.Module):

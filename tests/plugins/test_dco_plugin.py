@@ -206,22 +206,35 @@ class TestStepOne:
     def test_pull_follows_every_update(self):
         model = small_mlp()
         before = weights_of(model)
-        train(model, blobs(1), [DCOPlugin(**(QUICK | OFF), gamma_1=1.0)])
+        train(model, blobs(1), [DCOPlugin(**(QUICK | OFF), gamma_1=1.0, pull_first=True)])
         assert torch.equal(weights_of(model), before)
+
+    def test_pull_acts_from_the_second_experience_on(self):
+        """Towards x_1*, where the second starts; the first is not tied to its random start."""
+        first, second = blobs(2).train_stream
+        torch.manual_seed(0)
+        model = small_mlp()
+        strategy = naive(model, [DCOPlugin(**(QUICK | OFF), gamma_1=1.0)])
+        before = weights_of(model)
+        strategy.train(first)
+        after_first = weights_of(model)
+        assert not torch.equal(after_first, before)
+        strategy.train(second)
+        assert torch.equal(weights_of(model), after_first)
 
     def test_pull_keeps_the_weights_nearer(self):
         def distance(gamma_1):
             torch.manual_seed(0)
             model = small_mlp()
             before = weights_of(model)
-            train(model, blobs(1), [DCOPlugin(**(QUICK | OFF), gamma_1=gamma_1)])
+            train(model, blobs(1), [DCOPlugin(**(QUICK | OFF), gamma_1=gamma_1, pull_first=True)])
             return (weights_of(model) - before).norm()
 
         assert distance(0.3) < 0.9 * distance(0.0)
 
     def test_one_pull_is_x_minus_gamma_1_times_the_way_from_x_0(self):
         model = small_mlp()
-        plugin = DCOPlugin(gamma_1=0.25)
+        plugin = DCOPlugin(gamma_1=0.25, pull_first=True)
         strategy = naive(model)
         x_0 = weights_of(model)
         plugin.before_training_exp(strategy)

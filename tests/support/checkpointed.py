@@ -35,7 +35,9 @@ from avalanche_dco.baselines import (
     EWCPlugin,
     LwFPlugin,
     MASPlugin,
+    OWMPlugin,
     RWalkPlugin,
+    SGPPlugin,
     SynapticIntelligencePlugin,
 )
 from avalanche_dco.metrics import error_metrics
@@ -59,6 +61,8 @@ PLUGINS: dict[str, Callable[[], SupervisedPlugin]] = {
     "dco-comp": lambda: DCOCompPlugin(**QUICK, compression_updates=3),
     "dco-kron": lambda: DCOKronPlugin(30.0, samples=40),
     "gpm": lambda: GPMPlugin(0.9, threshold_growth=0.003, samples=40),
+    "sgp": lambda: SGPPlugin(0.9, samples=40),
+    "owm": lambda: OWMPlugin(1.0),
     "ewc": lambda: EWCPlugin(10.0),
     "ewc-online": lambda: EWCPlugin(10.0, mode="online", decay_factor=0.5),
     "si": lambda: SynapticIntelligencePlugin([1.0, 2.0], eps=0.1, max_importance=None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -51,3 +52,13 @@ def learn_directions(
     # A head that this task does not use has no gradient, hence no part in its directions.
     used = {name: f for name, f in directions.factors.items() if name in sampler.reached}
     return Directions(directions.k, used), fit.shares
+
+
+def decreasing_weights(names: Iterable[str]) -> dict[str, float]:
+    """L for the parameters of the first of L layers, L - 1 for those of the second, ..., 1.
+
+    :param names: the parameters, in the order of the model; those of one module are one layer.
+    """
+    modules = {name: name.rpartition(".")[0] for name in names}
+    layers = list(dict.fromkeys(modules.values()))
+    return {name: float(len(layers) - layers.index(module)) for name, module in modules.items()}

@@ -11,6 +11,7 @@ from avalanche_dco.plugins.support.settings import authors, paper
 
 PenaltyStep = Literal["implicit", "gradient"]
 GradientSource = Literal["criterion", "logits"]
+LayerWeights = Literal["equal", "decreasing"]
 
 PARAMETER_FILTER: Any = setting(
     default=None,
@@ -23,6 +24,22 @@ PARAMETER_FILTER: Any = setting(
     "constrained.",
 )
 """Declaration of an argument that chooses parameters."""
+
+AVERAGED_POINTS: Any = setting(
+    default=16,
+    at_least=1,
+    symbol="C",
+    published=paper(16),
+    meaning="number of points of that trajectory that are averaged at either end.",
+)
+"""Declaration of an argument of step 2, as is the next."""
+
+THETA: Any = setting(
+    default=0.2,
+    symbol="theta",
+    published=authors(0.2, mnist_fashion=2.0, among=(0.0, 0.2, 0.5, 2.0)),
+    meaning="length of the push into the cone. 0 leaves the weights where training ended.",
+)
 
 
 class DirectionSettings(DeclaredSettings):
@@ -50,7 +67,18 @@ class DirectionSettings(DeclaredSettings):
         symbol="gamma_1",
         published=authors(0.0, mnist_fashion=0.001, among=(0.0, 0.001)),
         meaning="pull towards the weights at the start of the experience, applied after every "
-        "update of step 1: ``x <- x - gamma_1 (x - x_0)``. 0 switches it off.",
+        "update of step 1, from the second experience on: ``x <- x - gamma_1 (x - x_0)``. 0 "
+        "switches it off.",
+    )
+    pull_first: bool = setting(
+        default=False,
+        published=authors(False),
+        meaning="whether gamma_1 acts in the first experience as well.",
+        choices={
+            False: "as in the authors' code, it does not",
+            True: "as in the paper's Algorithm 1, it does, which ties the weights to their random "
+            "start and learns the first experience badly",
+        },
     )
     gamma_2: float = setting(
         default=0.1,
@@ -67,19 +95,8 @@ class DirectionSettings(DeclaredSettings):
         "without the penalty, to find the way into the cone, on the batches of the strategy's "
         "loader (replayed samples included). 0 leaves the weights where training ended.",
     )
-    averaged_points: int = setting(
-        default=16,
-        at_least=1,
-        symbol="C",
-        published=paper(16),
-        meaning="number of points of that trajectory that are averaged at either end.",
-    )
-    theta: float = setting(
-        default=0.2,
-        symbol="theta",
-        published=authors(0.2, mnist_fashion=2.0, among=(0.0, 0.2, 0.5, 2.0)),
-        meaning="length of the push into the cone. 0 leaves the weights where training ended.",
-    )
+    averaged_points: int = AVERAGED_POINTS
+    theta: float = THETA
     gradients_per_update: int = setting(
         default=128,
         at_least=1,
@@ -108,6 +125,23 @@ class DirectionSettings(DeclaredSettings):
         symbol="eta_a",
         published=authors(1e-2),
         meaning="learning rate of the autoencoder's Adam.",
+    )
+    autoencoder_lr_decay: float = setting(
+        default=1.0,
+        above=0,
+        at_most=1,
+        published=authors(1.0),
+        meaning="factor on that learning rate after every update.",
+    )
+    layer_weights: LayerWeights = setting(
+        default="equal",
+        published=paper("equal"),
+        meaning="weights of the layers in the autoencoder's loss.",
+        choices={
+            "equal": "all layers count alike",
+            "decreasing": "the first of L layers counts L times, the second L - 1 times, ..., the "
+            "last once",
+        },
     )
     autoencoder_updates: int = setting(
         default=200,

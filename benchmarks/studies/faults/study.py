@@ -6,7 +6,7 @@ restored, and something is *wrong* if what is restored differs from the uninterr
 single bit, if damage goes unnoticed, or if a process ends with anything but an error that says
 what to do.
 
-Writes benchmarks/results/reliability/faults.csv; the table in docs/reliability.md is made from it.
+Writes the study `faults`; the table in docs/reliability.md is made from it.
 """
 
 from __future__ import annotations
@@ -19,39 +19,40 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
 import torch
 
-from avalanche_dco.persistence.files import write_alone
-from benchmarks.studies.faults.damage import DAMAGES
-from benchmarks.studies.faults.disks import DISK_FAULTS
-from benchmarks.studies.faults.interrupted_run import METHODS, Reference
-from benchmarks.studies.faults.kills import KILLS
-from benchmarks.studies.faults.records import RECORD_FAULTS
-from benchmarks.studies.faults.tally import Tally
+from benchmarks.runs.kept import add_out_argument, write_measurements
+from benchmarks.runs.provenance import provenance
+from benchmarks.studies.faults.in_files import FILE_FAULTS
+from benchmarks.studies.faults.processes import PROCESS_FAULTS
+from benchmarks.studies.faults.run import METHODS, Reference
+from benchmarks.studies.faults.trial import Tally, Trial
 
-RESULTS = Path(__file__).resolve().parent.parent.parent / "results" / "reliability"
+MORE = 4
+"""Faults in files take no process, so there can be more of them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("--times", type=int, default=6, help="of each fault, for each method")
     parser.add_argument("--seed", type=int, default=0, help="of the moments and places")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the CSV file")
+    add_out_argument(parser, "faults")
 
 
 def run(args: argparse.Namespace) -> int:
     """Inject, count, write; the exit status tells whether all went well."""
     start = time.perf_counter()
     tallies = inject(args.times, args.seed, list(METHODS))
-    lines = ["fault,tried,lost,wrong", *(tally.line() for tally in tallies)]
-    write_alone(args.output / "faults.csv", "\n".join(lines) + "\n")
+    counted = pd.DataFrame([tally.counts() for tally in tallies])
+    write_measurements(args.out, counted, provenance(1))
     for tally in tallies:
         for what in tally.notes:
             print(f"{tally.fault}: {what}", file=sys.stderr)
     tried = sum(tally.tried for tally in tallies)
     failed = sum(tally.lost + tally.wrong for tally in tallies)
     print(f"{tried} faults, {failed} with something lost or wrong, ", end="")
-    print(f"{time.perf_counter() - start:.0f} s: {args.output / 'faults.csv'}")
+    print(f"{time.perf_counter() - start:.0f} s: {args.out}")
     return 1 if failed else 0
 
 
@@ -68,9 +69,11 @@ def inject(times: int, seed: int, methods: Sequence[str]) -> list[Tally]:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             reference = Reference(method).make(folder / "whole")
-            for fault, injection in {**KILLS, **DISK_FAULTS, **DAMAGES, **RECORD_FAULTS}.items():
+            for fault, inject_once in (PROCESS_FAULTS | FILE_FAULTS).items():
                 tally = tallies.setdefault(fault, Tally(fault))
                 chance = random.Random(f"{seed} {method} {fault}")
-                injection(tally, reference, folder, times, chance)
+                for number in range(times if fault in PROCESS_FAULTS else MORE * times):
+                    tally.tried += 1
+                    inject_once(Trial(tally, reference, folder, chance, number))
                 print(f"{method}, {fault}: {tally.tried} times", flush=True)
     return [tally for tally in tallies.values() if tally.tried]

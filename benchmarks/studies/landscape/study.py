@@ -1,12 +1,11 @@
 """Section 3 of the paper: the cone, measured and drawn.
 
 Trains the paper's small network on two classes to convergence, follows the optimizer further,
-and writes the eigenvalues of G G^T, f(alpha, beta, v_i) and h(sigma, V_s) as CSV files, and
-Observations 1, 2 and 3 as figures.
+and writes the eigenvalues of G G^T, f(alpha, beta, v_i) and h(sigma, V_s) into the study
+`landscape`, and Observations 1, 2 and 3 as figures.
 """
 
 import argparse
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,10 +20,17 @@ from tqdm import tqdm
 
 from avalanche_dco.errors import SettingError
 from avalanche_dco.landscape import GradientSpectrum, LossLandscape, trajectory_spectrum
+from benchmarks.runs.kept import (
+    RESULTS,
+    add_measurements,
+    add_out_argument,
+    read_measurements,
+)
 from benchmarks.runs.provenance import provenance
 from benchmarks.studies.landscape import figures, observations
 from benchmarks.studies.landscape.setups import SETUPS, Setup, ShuffledBatches, train_to_convergence
 
+FIGURES = RESULTS.parent.parent / "docs" / "figures" / "landscape"
 _NOT_RECORDED = {"data_root", "npz", "out", "figures", "command", "run"}  # paths of one machine
 
 
@@ -32,14 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--data", choices=sorted(SETUPS), required=True, help="which of the setups")
     add("--npz", type=Path, help="CIFAR-10 as one .npz file with x_train and y_train")
-    add("--out", type=Path, help="where the numbers go (default: runs/landscape/<data>)")
-    add("--figures", type=Path, help="where the figures go (default: beside the numbers)")
-    add_measurement_arguments(parser)
-
-
-def add_measurement_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare how to train the network and how precisely to measure."""
-    add = parser.add_argument
+    add_out_argument(parser, "landscape")
+    add("--figures", type=Path, default=FIGURES, help="folder (default: docs/figures/landscape)")
     add("--data-root", type=Path, default=Path("data"), help="torchvision's root (default: data)")
     add("--seed", type=int, default=0, help="of the network, the batches and the draws")
     add("--draws", type=int, default=3000, help="perturbations per subspace for h")
@@ -86,7 +86,6 @@ def trained(setup: Setup, args: argparse.Namespace) -> tuple[nn.Module, Gradient
 
 
 def run(args: argparse.Namespace) -> int:
-    out = args.out or Path("runs") / "landscape" / args.data
     if args.npz is not None and args.data != "cifar10":
         raise SettingError(f"--npz is for --data cifar10, not for {args.data}.")
     seconds: dict[str, float] = {}
@@ -98,9 +97,6 @@ def run(args: argparse.Namespace) -> int:
         print(f"not converged after {training['steps']} steps: raise --max-steps or --tolerance")
     landscape = LossLandscape(model, nn.CrossEntropyLoss(), batches)
     tables = _tables(landscape, spectrum, args, seconds)
-    out.mkdir(parents=True, exist_ok=True)
-    for name, table in tables.items():
-        table.to_csv(out / f"{name}.csv", index=False, float_format="%.8g")
     facts = {
         "samples": len(setup.targets),
         "parameters": landscape.parameters.size,
@@ -109,11 +105,26 @@ def run(args: argparse.Namespace) -> int:
         "training": training,
         "seconds": seconds,
     }
-    (out / "config.json").write_text(json.dumps(_record(args) | facts, indent=2) + "\n")
-    drawn = figures.draw(tables, setup.title, args.data, args.figures or out)
+    frame = pd.concat([table.assign(table=name) for name, table in tables.items()])
+    add_measurements(args.out, "data", args.data, frame, _record(args) | facts)
+    drawn = figures.draw(tables, setup.title, args.data, args.figures)
     print(summary(tables))
-    print(f"numbers: {out}\nfigures: " + ", ".join(str(path) for path in drawn))
+    print(f"numbers: {args.out}\nfigures: " + ", ".join(str(path) for path in drawn))
     return 0
+
+
+def read_tables(path: Path, data: str) -> dict[str, pd.DataFrame]:
+    """The tables of one setup, by name, as they were written.
+
+    :param path: JSON file of the study.
+    :param data: the setup.
+    """
+    frame, _ = read_measurements(path)
+    own = frame[frame["data"] == data].drop(columns="data")
+    return {
+        str(name): table.drop(columns="table").dropna(axis=1, how="all").reset_index(drop=True)
+        for name, table in own.groupby("table", sort=False)
+    }
 
 
 def _record(args: argparse.Namespace) -> dict:

@@ -12,6 +12,7 @@ looked at. Every run is added to the study --out; a run that is there already is
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -58,6 +59,7 @@ class Network:
 
 NETWORKS = {
     "mlp-100-100": Network(100, 2, tasks=50, epochs=1, lr=0.02),
+    "mlp-100-100-longer": Network(100, 2, tasks=10, epochs=5, lr=0.02),
     "mlp-256": Network(256, 3, tasks=20, epochs=4, lr=0.02),
 }
 _BATCH = 128
@@ -70,6 +72,8 @@ class Setting:
     :param network: one of :data:`NETWORKS`.
     :param sum: one of :data:`SUMS`.
     :param strength: lambda.
+    :param growth: p, where the curvature of n tasks counts n^p times their mean: 1 for their sum,
+        0 for their mean.
     :param floor: the share of its mean diagonal that is added to the diagonal of every task's S.
     :param seed: of the network, the permutations, the batches and the validation split.
     """
@@ -77,14 +81,20 @@ class Setting:
     network: str
     sum: str
     strength: float
+    growth: float
     floor: float
     seed: int
 
     @property
     def name(self) -> str:
         """The run's name in the study."""
+        growth = f"-growth{self.growth:g}" if self.growth != 1 else ""
         floor = f"-floor{self.floor:g}" if self.floor else ""
-        return f"{self.network}-{self.sum}-lambda{self.strength:g}{floor}-seed{self.seed}"
+        return f"{self.network}-{self.sum}-lambda{self.strength:g}{growth}{floor}-seed{self.seed}"
+
+    def strength_after(self, tasks: int) -> float:
+        """What the sum over so many tasks is multiplied by."""
+        return self.strength * tasks ** (self.growth - 1)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,6 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--network", choices=NETWORKS, default="mlp-100-100")
     parser.add_argument("--sums", nargs="+", choices=SUMS, default=list(SUMS))
     parser.add_argument("--strengths", nargs="+", type=float, default=[30.0])
+    parser.add_argument("--growths", nargs="+", type=float, default=[1.0])
     parser.add_argument("--floors", nargs="+", type=float, default=[0.0])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--tasks", type=int, help="permutations; fewer than usual for a quick look")
@@ -106,18 +117,17 @@ def run(args: argparse.Namespace) -> int:
     images, labels = flat_tensors(get_mnist_dataset(str(args.data_root))[0])
     network = NETWORKS[args.network]
     network = replace(network, tasks=args.tasks or network.tasks)
-    for seed in args.seeds:
-        for strength in args.strengths:
-            for floor in args.floors:
-                for name in args.sums:
-                    setting = Setting(args.network, name, strength, floor, seed)
-                    study = read_study(args.out) if args.out.exists() else Study()
-                    if setting.name not in study.runs:
-                        made = measure(setting, network, images, labels)
-                        study = read_study(args.out) if args.out.exists() else Study()
-                        study.add([made])
-                        write_study(args.out, study)
-                    print(line(study.runs[setting.name]), flush=True)
+    for seed, strength, growth, floor, name in itertools.product(
+        args.seeds, args.strengths, args.growths, args.floors, args.sums
+    ):
+        setting = Setting(args.network, name, strength, growth, floor, seed)
+        study = read_study(args.out) if args.out.exists() else Study()
+        if setting.name not in study.runs:
+            made = measure(setting, network, images, labels)
+            study = read_study(args.out) if args.out.exists() else Study()
+            study.add([made])
+            write_study(args.out, study)
+        print(line(study.runs[setting.name]), flush=True)
     return 0
 
 
@@ -163,7 +173,8 @@ def measure(setting: Setting, network: Network, images: Tensor, labels: Tensor) 
 
     for task, permutation in enumerate(permutations):
         x, y = images[kept][:, permutation], labels[kept]
-        _train(model, x, y, memory if task else {}, setting, network)
+        strength = setting.strength_after(task) if task else 0.0
+        _train(model, x, y, memory if task else {}, strength, network)
         chosen = torch.randperm(len(x))[:SAMPLES]
         for name, factors in _estimated(model, x[chosen], setting.floor).items():
             memory[name].add(factors)
@@ -173,7 +184,7 @@ def measure(setting: Setting, network: Network, images: Tensor, labels: Tensor) 
             rows.append(("AverageError", n, sum(map(error, range(n))) / n))
         if n % 5 == 0 or n == 1:
             for name, summed in memory.items():
-                rows.append((f"FreeShare/{name}", n, summed.free_share(setting.strength)))
+                rows.append((f"FreeShare/{name}", n, summed.free_share(setting.strength_after(n))))
     frame = pd.DataFrame(rows, columns=["metric", "trained", "value"])
     frame = frame.assign(stream="validation", experience=None, training_experience=None)
     config = vars(setting) | vars(network) | {"batch_size": _BATCH} | provenance()
@@ -186,12 +197,12 @@ def _train(
     x: Tensor,
     y: Tensor,
     memory: dict[str, TaskSum],
-    setting: Setting,
+    strength: float,
     network: Network,
 ) -> None:
     parameters = dict(model.named_parameters())
     optimizer = torch.optim.SGD(model.parameters(), lr=network.lr, momentum=0.9)
-    steps = {name: m.step(setting.strength, NEGLIGIBLE) for name, m in memory.items()}
+    steps = {name: m.step(strength, NEGLIGIBLE) for name, m in memory.items()}
     before = {name: parameters[name].detach().clone() for name in steps}
 
     @torch.no_grad()

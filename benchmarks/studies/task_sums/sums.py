@@ -260,3 +260,14 @@ SUMS: dict[str, Callable[[], TaskSum]] = {
     "low-rank": lambda: LowRankSum(1000),
 }
 """All sums by name."""
+
+TITLES = {
+    "mean": "sum of A, mean of S",
+    "traces": "partial traces",
+    "nearest": "nearest in the Frobenius norm",
+    "kl": "KL-optimal, damped by 0.1",
+    "kl-little-damped": "KL-optimal, damped by 0.01",
+    "eigenvalues": "one eigenvalue per direction",
+    "low-rank": "1,000 directions in all",
+}
+"""What tables call them."""

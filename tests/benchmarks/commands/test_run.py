@@ -88,7 +88,7 @@ def test_fewer_experiences_are_learned_as_they_are_among_all(tmp_path):
 
 def test_a_report_tells_fewer_experiences_from_all():
     assert difference_words({}, [{"experiences": 2}]) == ["all experiences"]
-    assert difference_words({"experiences": 2}, [{}]) == ["experiences=2"]
+    assert difference_words({"experiences": 2}, [{}]) == ["first 2 tasks only"]
 
 
 def test_joint_training_on_fewer_experiences(tmp_path):

@@ -9,7 +9,14 @@ import pytest
 from avalanche_dco.errors import DCOError, SettingError
 from benchmarks.__main__ import main
 from benchmarks.commands import tables
-from benchmarks.runs.kept import Study, read_study, study_path, write_study
+from benchmarks.report import error_tables
+from benchmarks.runs.kept import (
+    Study,
+    read_study,
+    study_path,
+    write_measurements,
+    write_study,
+)
 from benchmarks.runs.records import Run
 from tests.support.run_folders import metrics_of
 
@@ -36,11 +43,12 @@ def test_the_report_in_docs_agrees_with_the_results():
 
 def made_run(method, seed, average, settings, **config) -> Run:
     made = {
-        "benchmark": "b", "method": method, "seed": seed, "preset": "paper",
+        "benchmark": "b", "protocol": "split-digits", "split": "test", "data": {},
+        "method": method, "seed": seed, "preset": "paper",
         "training": {"lr": 0.001, "weight_decay": 0.5}, "settings": settings,
     }  # fmt: skip
     outcome = {
-        "average": average, "fwi": 1.0, "bwt": 1.0, "memory_bytes": 2e6, "peak_megabytes": 10.0,
+        "average": average, "fwi": average, "bwt": 0.0, "memory_bytes": 2e6, "peak_megabytes": 10.0,
         "seconds": 90.0,
     }  # fmt: skip
     return Run(f"{method}{seed}", made | config, outcome, metrics_of(np.array([[average]])))
@@ -64,17 +72,18 @@ def keep(results, name, *seeds, method="dco"):
 
 def test_seeds_of_one_setting_are_averaged(results):
     lines = tables.make_table(["errors", "b"], results).splitlines()
-    assert len(lines) == 3
-    assert lines[2] == (
-        "| b | dco (k=5) | 0.001 | 0.5 | 2 | 2.50 ± 0.71 | 1.00 ± 0.00 | 1.00 ± 0.00 | 2.0 | 10 |"
-    )
+    assert lines[0] == "| method | average error % | FWI % | BWT % | memory (MB) |"
+    assert lines[2] == "| dco | 2.50 ± 0.71 | 2.50 ± 0.71 | 0.00 ± 0.00 | 2.0 |"
+    assert lines[4].startswith("Seeds: 2. Preset: paper. Changed or chosen: dco: ")
+    assert "weight decay 0.5" in lines[4]
+    assert "5 directions" in lines[4]
 
 
 def test_runs_are_told_apart_by_the_settings_asked_for(results):
     assert tables.make_table(["settings", "b", "b", "theta"], results).splitlines() == [
         "| theta | seeds | average error % | FWI % | BWT % |",
         "| --- | --- | --- | --- | --- |",
-        "| 0.2 | 2 | 2.50 ± 0.71 | 1.00 ± 0.00 | 1.00 ± 0.00 |",
+        "| 0.2 | 2 | 2.50 ± 0.71 | 2.50 ± 0.71 | 0.00 ± 0.00 |",
     ]
 
 
@@ -83,19 +92,31 @@ def test_settings_of_several_studies_make_one_table(results):
     for name, run in zip("bc", study.runs.values(), strict=True):
         write_study(study_path(name, results), Study({run.name: run}))
     lines = tables.make_table(["settings", "b,c", "b", "theta"], results).splitlines()
-    assert lines[2:] == ["| 0.2 | 2 | 2.50 ± 0.71 | 1.00 ± 0.00 | 1.00 ± 0.00 |"]
+    assert lines[2:] == ["| 0.2 | 2 | 2.50 ± 0.71 | 2.50 ± 0.71 | 0.00 ± 0.00 |"]
 
 
 def test_runs_that_differ_in_a_setting_that_is_not_shown_are_not_averaged(results):
     keep(results, "b", {}, {"rho": 7.0})
     lines = tables.make_table(["errors", "b"], results).splitlines()
-    assert [line.split(" | ")[4:6] for line in lines[2:]] == [["1", "2.00"], ["1", "3.00"]]
+    assert [line.split(" | ")[:2] for line in lines[2:4]] == [
+        ["| dco (rho 7)", "3.00"],
+        ["| dco", "2.00"],
+    ]
+    with pytest.raises(DCOError, match=r"theta = 0\.2 differ in something else"):
+        tables.make_table(["settings", "b", "b", "theta"], results)
+
+
+def test_a_seed_that_is_there_twice_counts_once(results):
+    write_study(study_path("c", results), read_study(study_path("b", results)))
+    with pytest.raises(DCOError, match="the same run as"):
+        tables.make_table(["errors", "b", "c"], results)
 
 
 def test_a_setting_that_is_missing_in_an_older_run_does_not_part_seeds(results):
     keep(results, "b", {"couple_layers": None}, {})
-    (line,) = tables.make_table(["errors", "b"], results).splitlines()[2:]
-    assert "| 2 | 2.50 ± 0.71 |" in line
+    lines = tables.make_table(["errors", "b"], results).splitlines()[2:]
+    assert "| 2.50 ± 0.71 |" in lines[0]
+    assert lines[2].startswith("Seeds: 2.")
 
 
 def test_a_setting_that_came_later_has_its_default_in_older_runs(results):
@@ -108,9 +129,9 @@ def test_a_loss_that_is_not_the_default_is_shown(results):
     losses = ({"compression_loss": "directions"}, {"compression_loss": "gradients"})
     keep(results, "b", *losses, method="dco-comp")
     lines = tables.make_table(["errors", "b"], results).splitlines()
-    assert [line.split(" | ")[1] for line in lines[2:]] == [
-        "dco-comp (k=5, compression_loss=directions)",
-        "dco-comp (k=5)",
+    assert [line.split(" | ")[0] for line in lines[2:4]] == [
+        "| dco-comp (the paper's compression loss)",
+        "| dco-comp",
     ]
 
 
@@ -123,19 +144,23 @@ def test_methods_stand_beside_the_paper_best_first(results):
     runs = [
         made_run(
             method, 1, average, settings[method],
-            benchmark="split-mnist", preset="fast", training=training,
+            benchmark="split-mnist", protocol="split-mnist", preset="fast", training=training,
         )
         for method, average in (("dco", 9.0), ("ewc", 1.0))
     ]  # fmt: skip
     for run in runs:
-        run.outcome.update(fwi=math.nan, bwt=0.5, memory_bytes=0)
+        run.outcome.update(fwi=math.nan, memory_bytes=0)
     write_study(study_path("b", results), Study({run.name: run for run in runs}))
     lines = tables.make_table(["beside-paper", "split-mnist", "b"], results).splitlines()
-    assert lines[2:] == [
-        "| ewc | lr=0.01, wd=0, ewc_lambda=7 | fast | 1 | 1.00 | – | 0.50 | 2.70 | 1.5 | 0.0 |",
-        "| dco | lr=0.01, wd=0, theta=2.0, couple_layers=False | fast "
-        "| 1 | 9.00 | – | 0.50 | 1.46 | 1.5 | 0.0 |",
+    assert lines[0] == "| method | average error % | FWI % | BWT % | paper % | memory (MB) |"
+    assert lines[2:4] == [
+        "| ewc | 1.00 | – | 0.00 | 2.70 | 0.0 |",
+        "| dco | 9.00 | – | 0.00 | 1.46 | 0.0 |",
     ]
+    assert lines[5].startswith("Seeds: 1. Preset: fast. Changed or chosen: all: learning rate 0.01")
+    assert "; ewc: strength 7" in lines[5]
+    assert "; dco: theta 2, " in lines[5]
+    assert "uncoupled layers" in lines[5]
     with pytest.raises(DCOError, match="no runs of permuted-mnist"):
         tables.make_table(["beside-paper", "permuted-mnist", "b"], results)
 
@@ -159,28 +184,24 @@ def test_a_table_of_a_changed_study_is_refused(results, what, name, was, becomes
         tables.make_table(what, results)
 
 
-def test_a_cut_measurement_is_refused(tmp_path):
-    (tmp_path / "core_speed").mkdir()
-    (tmp_path / "core_speed" / "threads1.json").write_text('{"threads": ')
-    with pytest.raises(DCOError, match=r"threads1\.json cannot be read"):
-        tables.make_table(["core-speed"], tmp_path)
+def test_no_table_is_too_wide_or_has_settings_strings():
+    for page in tables.pages():
+        for match in tables._TABLE.finditer(page.read_text()):
+            table = match[0].splitlines()[1:]
+            rows = [line for line in table if line.startswith("|")]
+            assert all(row.count("|") <= error_tables.WIDEST + 1 for row in rows), page
+            assert not any(re.search(r"\w=\S", row) for row in rows), page
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("fault,tried,lost,wrong\none,3,0,0\ntwo,4,0\n", "line 3 has not"),
-        ("fault,tried,lost,wrong\none,3,0,\n", "line 2 has not"),
-        ("fault,tried,lost,wrong\none,3,0,0,0\n", "line 2 has not"),
-        ("fault,tried,lost,wrong\none,3,0,1", "its end is missing"),
-        ("fault,tried,lost,wrong\n", "its end is missing"),
-        ("", "its end is missing"),
-    ],
-)
-def test_a_cut_line_of_measurements_is_refused(tmp_path, text, message):
-    (tmp_path / "reliability").mkdir()
-    (tmp_path / "reliability" / "faults.csv").write_text(text)
-    with pytest.raises(DCOError, match=rf"faults\.csv is damaged: {message}"):
+@pytest.mark.parametrize("end", ["", "one,3,0,0\n", "one,3,0"])
+def test_changed_measurements_are_refused(tmp_path, end):
+    path = study_path("faults", tmp_path)
+    frame = pd.DataFrame([{"fault": name, "tried": 3, "lost": 0, "wrong": 0} for name in "ab"])
+    write_measurements(path, frame, {"command": "c"})
+    assert "| **together** | **6** |" in tables.make_table(["faults"], tmp_path)
+    csv = path.with_suffix(".csv")
+    csv.write_text("".join(csv.read_text().splitlines(keepends=True)[:2]) + end)
+    with pytest.raises(DCOError, match=r"faults\.json: .* measure again"):
         tables.make_table(["faults"], tmp_path)
 
 

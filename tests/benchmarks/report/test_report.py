@@ -132,29 +132,23 @@ def test_settings_cannot_add_markup(report):
 
 
 def test_numbers_of_the_table(page):
-    label = "naive"
-    # All benchmarks: own arrays, permuted-mnist ours and paper, split-mnist ours and paper.
-    overview = row(page, label)
-    assert sorted(overview[1:]) == sorted(["–", "–", "17.41", "13.40± 1.98", "9.68"])
-    assert row(page, label, 1) == ["naive", "–", "–", "17.41", "–", "–"]  # permuted-mnist
-    assert row(page, label, 2) == [
-        "naive", "2", "13.40± 1.98", "9.68", "10.05± 1.48", "3.35± 0.49",
+    assert row(page, "naive") == ["naive", "–", "–", "17.41", "–", "–"]  # permuted-mnist
+    assert row(page, "naive", 1) == [
+        "naive", "2", "13.40 ± 1.98", "9.68", "10.05 ± 1.48", "3.35 ± 0.49",
     ]  # fmt: skip
-    assert row(page, "dco", 1) == ["dco", "–", "–", "4.68", "–", "–"]  # permuted-mnist
-    assert row(page, "a-gem", 1)[:4] == ["a-gem", "1", "1.37", "–"]
-    assert row(page, "joint", 1) == ["joint", "1", "1.65", "–", "1.65", "0.00"]
-    difference = row(page, label, 3)
-    assert difference == ["naive", "2", "+10.80± 0.80", "+8.10± 0.60", "+2.70± 0.20"]
-    cost = row(page, label, 4)
-    assert cost == ["naive", "3,456± 0", "12± 0", "123", "7.89"]
+    assert ["dco", "–", "–", "4.68", "–", "–"] in page.rows  # permuted-mnist
+    assert row(page, "a-gem")[:4] == ["a-gem", "1", "1.37", "–"]
+    assert row(page, "joint") == ["joint", "1", "1.65", "–", "1.65", "0.00"]
+    difference = row(page, "naive", 2)
+    assert difference == ["naive", "2", "+10.80 ± 0.80", "+8.10 ± 0.60", "+2.70 ± 0.20"]
+    assert row(page, "naive", 3) == ["naive", "3,456 ± 0", "12 ± 0", "7.89", "123"]
 
 
 def test_paper_numbers_are_not_set_beside_own_arrays(page, report):
     assert TABLE_1["split-cifar100"]["dco"] == 26.61
     assert "26.61" not in report[0][0].read_text()
     assert "26.61" not in report[0][1].read_text()
-    titles = [cell for cells in page.rows for cell in cells]
-    assert "split-cifar100 on a|b <i>.npz cdcdcdcdcdcd" in titles
+    assert "split-cifar100 on a|b &lt;i&gt;.npz cdcdcdcdcdcd</h2>" in report[0][0].read_text()
 
 
 def test_validation_has_a_table_of_its_own(page, report):
@@ -168,7 +162,7 @@ def test_replay_and_bound_are_set_apart(page):
     start = first.index("naive")
     replay = first.index("replay: keeps data of earlier tasks")
     bound = first.index("bound: has the data of all tasks at hand")
-    assert start < first.index("dco-comp (k=100)") < replay
+    assert start < first.index("dco-comp (100 directions)") < replay
     assert first[replay + 1] == "a-gem"
     assert bound == replay + 2
     assert first[bound + 1] == "joint"
@@ -176,7 +170,7 @@ def test_replay_and_bound_are_set_apart(page):
 
 def test_best_is_marked_without_replay_and_bound(report):
     marked = re.findall(r"<strong[^>]*>(.*?)</strong>", report[0][0].read_text())
-    assert "2.60" in marked
+    assert "2.60 ± 0.85" in marked
     assert not {"1.37", "1.65"} & set(marked)
 
 

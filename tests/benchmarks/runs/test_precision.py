@@ -60,8 +60,8 @@ def test_an_unknown_precision_is_refused_and_the_usual_one_leaves_no_trace() -> 
 
 
 def test_a_report_tells_precisions_apart() -> None:
-    assert difference_words({}, [{"precision": "bfloat16"}]) == ["precision=float32"]
-    assert difference_words({"precision": "bfloat16"}, [{}]) == ["precision=bfloat16"]
+    assert difference_words({}, [{"precision": "bfloat16"}]) == ["float32"]
+    assert difference_words({"precision": "bfloat16"}, [{}]) == ["bfloat16"]
 
 
 @pytest.mark.parametrize("method", ["ewc", "gpm", "dco", "mas", "lwf"])

@@ -6,6 +6,7 @@ from dataclasses import replace
 from random import Random
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from avalanche_dco.persistence.files import write_atomically
@@ -13,7 +14,7 @@ from benchmarks.report.reading import read_runs
 from benchmarks.runs.execution import execute
 from benchmarks.runs.jobs import Job
 from benchmarks.runs.planning import Assignment
-from benchmarks.runs.records import FILES, read_files, read_outcome, write_files
+from benchmarks.runs.records import FILES, Run, read_files, read_outcome, write_files
 from benchmarks.runs.training import Training
 from tests.support.benchmark_runs import quick_job, run_options
 from tests.support.run_folders import matrix_of
@@ -159,3 +160,12 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path):
 def test_config_has_the_file_that_took_the_data_s_place(finished):
     _, folder, _ = finished
     assert "npz" not in json.loads((folder / "config.json").read_text())
+
+
+def test_runs_from_before_a_setting_was_introduced_say_what_they_did():
+    config = {"method": "dco-kron", "settings": {"dco_lambda": 30}}
+    assert Run("old", config, {}, pd.DataFrame()).settings == {"dco_lambda": 30, "growth": 1.0}
+    config = {"method": "dco-kron", "settings": {"growth": 0.0}}
+    assert Run("new", config, {}, pd.DataFrame()).settings == {"growth": 0.0}
+    config = {"method": "gpm", "settings": {}}
+    assert Run("other", config, {}, pd.DataFrame()).settings == {}

@@ -1,7 +1,5 @@
 """Batches cut from tensors: the same samples, in random order, unless the data is random."""
 
-import json
-
 import pytest
 import torch
 from avalanche.benchmarks.utils.transform_groups import DefaultTransformGroups
@@ -9,7 +7,6 @@ from avalanche.evaluation.metrics import accuracy_metrics
 from avalanche.training.plugins import EvaluationPlugin, SupervisedPlugin
 
 from avalanche_dco.plugins.support.training_batches import shuffled_dataset
-from benchmarks.__main__ import main
 from benchmarks.streams.data_path import ShuffledBatches, TensorBatches
 from benchmarks.streams.tensors import tensor_benchmark, tensor_dataset
 from tests.support.learning import blobs, naive, small_mlp, split_blobs
@@ -93,12 +90,3 @@ def test_evaluation_gives_the_same_accuracies(plugins):
 
 def _samples(experience):
     return [(sample[0], torch.as_tensor(sample[1])) for sample in experience.dataset]
-
-
-def test_the_cost_of_loading_is_measured(tmp_path, capsys):
-    out = tmp_path / "share.json"
-    command = ["data-path-speed", "--benchmark", "split-digits", "--methods", "naive"]
-    assert main([*command, "--out", str(out)]) == 0
-    figures = json.loads(out.read_text())
-    assert 0 < figures["methods"]["naive"]["loading_share"] < 1
-    assert json.loads(capsys.readouterr().out)["methods"] == figures["methods"]

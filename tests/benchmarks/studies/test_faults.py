@@ -7,17 +7,17 @@ import signal
 import time
 from random import Random
 
-import pandas as pd
 import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.commands import tables
+from benchmarks.runs.kept import read_measurements, study_path
 from benchmarks.studies.faults import study as faults
-from benchmarks.studies.faults.child import CRASHED, REFUSED, Child
-from benchmarks.studies.faults.damage import DAMAGES
-from benchmarks.studies.faults.interrupted_run import EXPERIENCES, Reference
+from benchmarks.studies.faults.in_files import FILE_FAULTS
+from benchmarks.studies.faults.process import CRASHED, REFUSED, Child
+from benchmarks.studies.faults.run import EXPERIENCES, Reference
 from benchmarks.studies.faults.study import inject
-from benchmarks.studies.faults.tally import Tally
+from benchmarks.studies.faults.trial import Tally, Trial
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -44,42 +44,46 @@ class TestItWouldNotice:
         folder = tmp_path_factory.mktemp("runs")
         return Reference("DCO").make(folder / "whole"), folder
 
-    def test_a_checkpoint_that_is_gone(self, whole, tmp_path):
-        tally = Tally("gone")
-        assert tally.examine(whole[0], tmp_path, finished=2) == 0
-        assert (tally.lost, tally.wrong) == (1, 0)
+    @pytest.fixture
+    def trial(self, whole):
+        return Trial(Tally("some"), *whole, Random(2))
 
-    def test_a_checkpoint_that_cannot_be_read(self, whole, tmp_path):
+    def test_a_checkpoint_that_is_gone(self, trial, tmp_path):
+        assert trial.examine(tmp_path, finished=2) == 0
+        assert (trial.tally.lost, trial.tally.wrong) == (1, 0)
+
+    def test_a_checkpoint_that_cannot_be_read(self, trial, tmp_path):
         (tmp_path / "run.ckpt").write_text("?")
-        tally = Tally("unreadable")
-        tally.examine(whole[0], tmp_path, finished=1)
-        assert (tally.lost, tally.wrong) == (1, 1)
+        trial.examine(tmp_path, finished=1)
+        assert (trial.tally.lost, trial.tally.wrong) == (1, 1)
 
-    def test_a_run_that_went_another_way(self, whole, tmp_path):
-        reference, folder = whole
-        shutil.copy(folder / "whole" / "run.ckpt", tmp_path)
-        tally = Tally("another way")
-        tally.examine(reference, tmp_path, EXPERIENCES)
-        assert (tally.lost, tally.wrong) == (0, 0)
-        other = Reference("DCO", reference.benchmark, ["?"] * (EXPERIENCES + 1))
-        tally.examine(other, tmp_path, EXPERIENCES)
-        assert (tally.lost, tally.wrong) == (0, 1)
+    def test_a_run_that_went_another_way(self, trial, tmp_path):
+        shutil.copy(trial.folder / "whole" / "run.ckpt", tmp_path)
+        trial.examine(tmp_path, EXPERIENCES)
+        assert (trial.tally.lost, trial.tally.wrong) == (0, 0)
+        fingerprints = ["?"] * (EXPERIENCES + 1)
+        trial.reference = Reference("DCO", trial.reference.benchmark, fingerprints)
+        trial.examine(tmp_path, EXPERIENCES)
+        assert (trial.tally.lost, trial.tally.wrong) == (0, 1)
 
-    def test_a_changed_log_that_is_read(self, whole, monkeypatch):
+    def test_a_process_that_ends_in_another_way_than_allowed(self, trial, tmp_path):
+        trial.meet(tmp_path / "run", trial.runner(tmp_path / "run"), (REFUSED,))
+        assert trial.tally.wrong == 1
+        assert trial.tally.notes[0].startswith("ended with 0")
+
+    def test_a_changed_log_that_is_read(self, trial, monkeypatch):
         monkeypatch.setattr("avalanche_dco.logging.frames.verify_lines", lambda *args: None)
-        tally = Tally("log")
-        DAMAGES["bytes changed of a metrics log"](tally, *whole, 3, Random(2))
-        assert (tally.tried, tally.lost) == (12, 0)
-        assert tally.wrong > 3
+        for _ in range(12):
+            FILE_FAULTS["bytes changed of a metrics log"](trial)
+        assert trial.tally.lost == 0
+        assert trial.tally.wrong > 3
 
-    def test_a_changed_checkpoint_that_is_loaded(self, whole, monkeypatch):
+    def test_a_changed_checkpoint_that_is_loaded(self, trial, monkeypatch):
         monkeypatch.setattr(
-            "benchmarks.studies.faults.damage.maybe_load_checkpoint", lambda *args: args
+            "benchmarks.studies.faults.in_files.maybe_load_checkpoint", lambda *args: args
         )
-        tally = Tally("checkpoint")
-        DAMAGES["end cut off of a checkpoint"](tally, *whole, 1, Random(2))
-        assert (tally.tried, tally.wrong) == (4, 4)
-        assert tally.notes[0] == "a damaged file was loaded in silence"
+        FILE_FAULTS["end cut off of a checkpoint"](trial)
+        assert trial.tally.notes == ["a damaged file was loaded in silence"]
 
     def test_how_a_process_ended(self):
         def crash(report):
@@ -101,11 +105,11 @@ def test_the_command_writes_the_table(tmp_path, monkeypatch, capsys):
         return [Tally("one", 3), Tally("two", 4, 0, 1, ["it went wrong"])]
 
     monkeypatch.setattr(faults, "inject", few)
-    assert main(["faults", "--output", str(tmp_path / "reliability")]) == 1
+    assert main(["faults", "--out", str(study_path("faults", tmp_path))]) == 1
     captured = capsys.readouterr()
     assert "two: it went wrong" in captured.err
     assert captured.out.startswith("7 faults, 1 with something lost or wrong")
-    frame = pd.read_csv(tmp_path / "reliability" / "faults.csv")
+    frame, _ = read_measurements(study_path("faults", tmp_path))
     assert frame.columns.tolist() == ["fault", "tried", "lost", "wrong"]
     table = tables.make_table(["faults"], tmp_path)
     assert "| two | 4 | 0 | 1 |" in table

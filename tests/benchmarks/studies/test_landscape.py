@@ -1,7 +1,5 @@
 """The landscape commands end to end, and the three observations in the published numbers."""
 
-import argparse
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +11,7 @@ import torch
 from torch import nn
 
 from benchmarks.__main__ import COMMANDS, main
+from benchmarks.runs.kept import read_measurements, study_path
 from benchmarks.studies import fisher_example
 from benchmarks.studies.landscape.observations import (
     CONE_INDICES,
@@ -26,10 +25,8 @@ from benchmarks.studies.landscape.observations import (
     within,
 )
 from benchmarks.studies.landscape.setups import SETUPS, train_to_convergence
-from benchmarks.studies.landscape.speed import one_at_a_time
-from benchmarks.studies.landscape.study import evaluation_batches
+from benchmarks.studies.landscape.study import evaluation_batches, read_tables
 
-RESULTS = Path(__file__).parent.parent.parent.parent / "benchmarks" / "results" / "landscape"
 TABLES = ("spectrum", "axis", "observation1", "observation2", "observation3", "cone")
 QUICK = ["--data", "digits", "--draws", "60", "--steps", "700", "--max-steps", "6000"]
 
@@ -81,8 +78,8 @@ def assert_the_curve_flattens_as_alpha_grows(
 @pytest.mark.slow
 @pytest.mark.parametrize("data", ["mnist", "cifar10", "digits"])
 def test_the_three_observations_hold_in_the_published_numbers(data: str) -> None:
-    tables = {name: pd.read_csv(RESULTS / data / f"{name}.csv") for name in TABLES}
-    config = json.loads((RESULTS / data / "config.json").read_text())
+    tables = read_tables(study_path("landscape"), data)
+    config = read_measurements(study_path("landscape"))[1][data]
     assert config["draws"] == 3000
     assert config["training"]["converged"]
     assert_the_loss_rises_faster_along_low_index_eigenvectors(tables["observation1"])
@@ -92,8 +89,10 @@ def test_the_three_observations_hold_in_the_published_numbers(data: str) -> None
 
 @pytest.mark.slow
 def test_the_three_observations_hold_when_measured_anew_on_digits(tmp_path: Path) -> None:
-    assert main(["landscape", "--data", "digits", "--seed", "11", "--out", str(tmp_path)]) == 0
-    tables = {name: pd.read_csv(tmp_path / f"{name}.csv") for name in TABLES}
+    out = tmp_path / "landscape.json"
+    places = ["--out", str(out), "--figures", str(tmp_path)]
+    assert main(["landscape", "--data", "digits", "--seed", "11", *places]) == 0
+    tables = read_tables(out, "digits")
     axis = on_axis(tables["spectrum"])
     assert axis == [1]  # three batches make an epoch: little noise, so the mean leads G G^T
     assert_the_loss_rises_faster_along_low_index_eigenvectors(tables["observation1"], axis)
@@ -102,19 +101,20 @@ def test_the_three_observations_hold_when_measured_anew_on_digits(tmp_path: Path
 
 
 def test_the_command_runs_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, figures = tmp_path / "numbers", tmp_path / "figures"
+    out, figures = tmp_path / "numbers.json", tmp_path / "figures"
     assert main(["landscape", *QUICK, "--out", str(out), "--figures", str(figures)]) == 0
     printed = capsys.readouterr()
     assert "Observation 2" in printed.out
     assert "observation 2: 100%" in printed.err  # progress
-    tables = {name: pd.read_csv(out / f"{name}.csv") for name in TABLES}
+    tables = read_tables(out, "digits")
+    assert sorted(tables) == sorted(TABLES)
     assert all(np.isfinite(tables[name].to_numpy()).all() for name in TABLES if name != "cone")
-    config = json.loads((out / "config.json").read_text())
+    config = read_measurements(out)[1]["digits"]
     assert config["parameters"] == 64 * 30 + 30 * 30 + 30 * 2
     assert config["samples"] == 360
     assert config["training"]["error"] == 0
     assert config["command"].startswith("python -m benchmarks landscape --data digits --seed 0")
-    assert str(tmp_path) not in (out / "config.json").read_text()
+    assert str(tmp_path) not in out.read_text()
     assert sorted(path.name for path in figures.iterdir()) == [
         f"digits-{name}.png" for name in ("cone", "observation1", "observation2", "observation3")
     ]
@@ -145,7 +145,7 @@ def test_absent_data_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     for data in ("digits", "mnist"):
         assert main(["landscape", "--data", data, "--npz", absent]) == 2
         assert "--npz is for --data cifar10" in capsys.readouterr().err
-    few = ["--data", "digits", "--steps", "30", "--max-steps", "10", "--out", str(tmp_path)]
+    few = ["--data", "digits", "--steps", "30", "--max-steps", "10"]
     assert main(["landscape", *few]) == 2
     assert "no eigenvector 400" in capsys.readouterr().err
     assert main(["landscape", "--data", "digits", "--samples-per-draw", "-1"]) == 2
@@ -234,10 +234,10 @@ def test_mean_rise() -> None:
 def test_fisher_example_agrees_with_the_stationary_state(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "f.csv"
+    path = tmp_path / "f.json"
     assert main(["fisher-example", "--runs", "400", "--steps", "2000", "--out", str(path)]) == 0
     assert "analytic" in capsys.readouterr().out
-    table = pd.read_csv(path).set_index("eta")
+    table = read_measurements(path)[0].set_index("eta")
     assert list(table.index) == list(fisher_example.ETAS)
     assert table["analytic"].round(2).tolist() == [5.15, 4.19, 3.36, 3.20]
     off = (table["sampled"] - table["analytic"]).abs()
@@ -259,38 +259,9 @@ def test_fisher_stationary_value_is_the_fixed_point_of_the_recursion() -> None:
         assert fisher_example.analytic(eta) == pytest.approx(expected)
 
 
-def test_speed_command_compares_the_same_quantity(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "speed.csv"
-    options = [*QUICK, "--samples-per-draw", "120", "--out", str(path)]
-    assert main(["landscape-speed", *options]) == 0
-    assert "joint standard errors" in capsys.readouterr().out
-    table = pd.read_csv(path).set_index("way")
-    assert table.loc["one at a time", "losses"] == table.loc["together", "losses"] == 60 * 40
-    assert table.loc["one at a time", "times_faster"] == pytest.approx(1)
-    h = pd.read_csv(tmp_path / "speed_h.csv")
-    joint = np.hypot(h["standard_error_one_at_a_time"], h["standard_error_together"])
-    assert ((h["h_one_at_a_time"] - h["h_together"]).abs() < 5 * joint).all()
-
-
 def test_every_command_has_a_summary_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--help"])
     assert ended.value.code == 0
     text = capsys.readouterr().out
     assert all(name in text for name in COMMANDS)
-
-
-def test_one_at_a_time_leaves_the_model_where_it_was() -> None:
-    setup = SETUPS["digits"](Path("nowhere"), None)
-    model = setup.network()
-    before = [p.detach().clone() for p in model.parameters()]
-
-    class Spectrum(argparse.Namespace):
-        def subspace(self, last: int) -> torch.Tensor:
-            return torch.linalg.qr(torch.randn(2880, 2))[0]
-
-    one_at_a_time(model, setup, Spectrum(), draws=2, seed=0)  # type: ignore[arg-type]
-    for parameter, value in zip(model.parameters(), before, strict=True):
-        assert torch.equal(parameter, value)

@@ -4,6 +4,7 @@ import numpy as np
 from torch import nn
 
 from benchmarks.__main__ import main
+from benchmarks.commands.tables import make_table
 from benchmarks.runs.kept import read_study
 from benchmarks.studies import resnet
 
@@ -37,3 +38,8 @@ def test_both_methods_are_measured_and_kept(tmp_path, monkeypatch, capsys):
     assert naive["memory_bytes"] == 0
     # Factors of the convolution and the head with their biases, the normalisation's diagonal.
     assert kron["memory_bytes"] == 4 * (28**2 + 2**2 + 33**2 + 10**2 + 2 * 2)
+    (tmp_path / "resnet.json").write_bytes(out.read_bytes())
+    (tmp_path / "resnet.csv").write_bytes(out.with_suffix(".csv").read_bytes())
+    lines = make_table(["resnet"], tmp_path).splitlines()
+    assert lines[2].startswith(f"| naive | {naive['average']:.2f} | {naive['bwt']:.2f} |")
+    assert lines[3].startswith("| dco-kron |")

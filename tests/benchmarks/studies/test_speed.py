@@ -1,73 +1,91 @@
-"""Every speed study measures, prints and writes all of its figures."""
+"""The speed study measures everything it promises, and what it compares computes the same."""
 
-import json
-
+import numpy as np
 import pytest
 import torch
 
+from avalanche_dco.core.directions import Directions
+from avalanche_dco.models import mlp_256
 from benchmarks.__main__ import main
-from benchmarks.studies import core_speed
+from benchmarks.commands import tables
+from benchmarks.runs.kept import read_measurements, study_path
+from benchmarks.studies.speed import core, training
 from tests.support.problems import weights
 
 
-@pytest.mark.parametrize("form", sorted(core_speed.FORMS))
-def test_what_is_measured_against_computes_the_same(form):
+def test_convolutions_are_the_encoder_and_the_decoder():
     U, V = torch.randn(3, 5, dtype=torch.float64), torch.randn(4, 5, dtype=torch.float64)
-    G = torch.stack([weights({"w": (3, 4)}, seed)["w"] for seed in range(2)])
-    encode, decode, _ = core_speed.FORMS[form]
-    codes = torch.einsum("rk,nrc,ck->nk", U, G, V)
-    torch.testing.assert_close(encode(G, U, V), codes)
-    torch.testing.assert_close(decode(codes, U, V), torch.einsum("rk,nk,ck->nrc", U, codes, V))
+    G = weights({"w": (3, 4)}, 0)["w"]
+    code = core.encode(G, U, V)
+    torch.testing.assert_close(code, torch.einsum("rk,rc,ck->k", U, G, V))
+    torch.testing.assert_close(core.decode(code, U, V), (U * code) @ V.T)
+    autoencoder = core.AutogradAutoencoder(Directions.random({"w": G}, 5))
+    before = autoencoder.layers["w"][0].detach().clone()
+    autoencoder.observe({"w": G})
+    autoencoder.update()
+    assert not torch.equal(autoencoder.layers["w"][0], before)
 
 
-@pytest.fixture
-def figures_of(tmp_path, capsys):
-    """Runs a study and reads what it wrote."""
-
-    def measure(*command):
-        out = tmp_path / "new" / "speed.json"
-        assert main([*command, "--repeats", "1", "--threads", "1", "--out", str(out)]) == 0
-        written = json.loads(out.read_text())
-        printed = json.loads(capsys.readouterr().out)
-        assert {name: written[name] for name in printed} == printed
-        assert written["versions"]["torch"]
-        return written
-
-    return measure
+def test_both_ways_to_the_fisher_information_agree():
+    model, x, y = mlp_256().eval(), torch.randn(20, 784), torch.randint(10, (20,))
+    slow, fast = training.one_by_one(model, x, y), training.in_batches(model, x, y)
+    for name, value in slow.items():
+        torch.testing.assert_close(fast[name], value)
 
 
-def test_core(figures_of):
-    figures = figures_of("core-speed", "--k", "4", "--m", "3", "--tasks", "2")
-    for name in (
-        "update_share_of_sgemm",
-        "speedup_over_convolutions",
-        "speedup_over_matrices",
-        "speedup_over_diagonals",
-        "penalty_over_products",
-    ):
-        assert figures[name] > 0
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("results")
+    options = ["--quick", "--threads", "1", "--out", str(study_path("speed", folder))]
+    assert main(["speed", *options]) == 0
+    return folder
 
 
-def test_memory_is_constant_for_dco_comp_and_grows_for_dco(figures_of):
-    figures = figures_of("compression-speed", "--k", "24", "--few", "2", "--many", "6")
-    assert figures["dco"]["bytes_ratio"] == 3
-    assert figures["dco_comp"]["bytes_ratio"] < 1.02  # the targets: at most k numbers per task
-    assert figures["dco_comp"]["time_ratio"] > 0
+def test_everything_is_measured(results):
+    frame, config = read_measurements(study_path("speed", results))
+    assert config["threads"] == "1"
+    assert (results / "speed.png").stat().st_size > 10_000
+    by_part = dict(list(frame.groupby("part")))
+    assert sorted(by_part) == ["autoencoder", "growth", "others", "penalty", "tasks", "training"]
+    forms = ("gradient step, coupled", "gradient step, uncoupled", "implicit step, coupled",
+             "implicit step, uncoupled")  # fmt: skip
+    for form in forms:
+        assert by_part["penalty"]["case"].str.startswith(form).any()
+    assert set(by_part["growth"]["against"]) == {"k", "d", "tasks"}
+    ratios = frame["ratio"].dropna()
+    assert len(ratios) > 20
+    assert (ratios > 0).all()
+    memory = by_part["tasks"].pivot(index="case", columns="at", values="memory_mb")
+    assert memory.loc["DCO", 4] == pytest.approx(2 * memory.loc["DCO", 2])
+    assert memory.loc["DCO-KRON", 4] == memory.loc["DCO-KRON", 2]
+    trained = by_part["training"].set_index("case")
+    assert trained.loc["split-digits: naive", "ratio"] == 1
+    assert set(trained.index) == {f"split-digits: {method}" for method in training.METHODS}
 
 
-def test_both_ways_to_the_fisher_information_agree(figures_of):
-    figures = figures_of("ewc-fisher-speed", "--samples", "20")
-    assert figures["ratio"] > 0
-    assert figures["largest_relative_difference"] < 1e-5
+@pytest.mark.parametrize("part", ["steps", "others", "tasks", "growth", "training"])
+def test_every_part_has_a_table(results, part):
+    lines = tables.make_table(["speed", part], results).splitlines()
+    assert 3 <= lines[0].count("|") <= 7
+    assert len(lines) > 4
 
 
-def test_precisions(figures_of):
-    figures = figures_of("precision-speed", "--batch-size", "2")
-    assert len(figures["milliseconds"]) == 3
-    assert all(spent > 0 for spent in figures["milliseconds"].values())
+def test_growth_is_the_exponent():
+    row = core._growth("x", "k", [1, 2, 4, 8], [3.0 * n**1.5 for n in (1, 2, 4, 8)])
+    assert row["slope"] == pytest.approx(1.5)
 
 
-@pytest.mark.parametrize("option", ["--repeats", "--batch-size"])
-def test_nothing_to_measure_is_refused(option, capsys):
-    assert main(["precision-speed", option, "0"]) == 2
-    assert f"{option} 0: use at least 1" in capsys.readouterr().err
+def test_actions_take_turns():
+    calls = []
+    times = core.alternately(2, {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")})
+    assert calls == ["a", "b"] * 3
+    assert np.isfinite(list(times.values())).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(["--threads", "0"], "--threads 0"), (["--data-root", "/nowhere"], "MNIST/raw")],
+)
+def test_what_cannot_be_measured_is_refused(options, message, capsys):
+    assert main(["speed", *options]) == 2
+    assert message in capsys.readouterr().err

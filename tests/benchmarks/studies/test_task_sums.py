@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from avalanche_dco.core.kronecker import KroneckerFactors
 from benchmarks.__main__ import main
-from benchmarks.runs.kept import read_study
+from benchmarks.commands.tables import make_table
+from benchmarks.report.statistics import statistic
+from benchmarks.runs.kept import Study, read_study, write_study
 from benchmarks.studies.task_sums import study
 from benchmarks.studies.task_sums.sums import (
     SUMS,
@@ -170,3 +172,29 @@ def test_the_study_measures_keeps_and_does_not_repeat(tmp_path, monkeypatch, cap
     assert (shares["value"].diff().dropna() < 0).all()
     assert main(command) == 0
     assert capsys.readouterr().out == shown
+
+
+@pytest.mark.parametrize(("growth", "expected"), [(1.0, 8.0), (0.5, 4.0), (0.0, 2.0)])
+def test_the_strength_by_the_number_of_tasks(growth, expected):
+    assert study.Setting("mlp-256", "mean", 8.0, growth, 0.0, 1).strength_after(4) == expected
+
+
+def test_the_table_has_the_means_over_seeds(tmp_path):
+    torch.manual_seed(0)
+    images = torch.randn(300, 20)
+    labels = images[:, :3].argmax(1)
+    network = study.Network(8, 1, 5, epochs=1, lr=0.05)
+    runs = [
+        study.measure(study.Setting("mlp-256", name, 10, 0.5, floor, seed), network, images, labels)
+        for name, floor, seed in (("kl", 0.0, 1), ("mean", 0.3, 1), ("mean", 0.3, 2))
+    ]
+    kept = Study()
+    kept.add(runs)
+    write_study(tmp_path / "task-sums.json", kept)
+    lines = make_table(["task-sums", "mlp-256"], tmp_path).splitlines()
+    assert lines[0] == "| sum | λ | 5 tasks |"
+    values = [
+        100 * run.metrics[run.metrics["metric"] == "AverageError"]["value"].iloc[0] for run in runs
+    ]
+    assert lines[2] == f"| sum of A, mean of S, floor 0.3 | 10 / √n | {statistic(values[1:])} |"
+    assert lines[3] == f"| KL-optimal, damped by 0.1 | 10 / √n | {values[0]:.2f} |"

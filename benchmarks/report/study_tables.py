@@ -1,0 +1,150 @@
+"""Tables of measurements that are not of runs: speed, faults, long streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from benchmarks.report.error_tables import Rows, Shown
+from benchmarks.report.statistics import number
+from benchmarks.runs.kept import read_measurements, study_path
+
+_EXPERIENCES = (2, 10, 25, 50, 75, 100)
+
+
+def faults(results: Path, names: list[str]) -> Shown:
+    """What ``python -m benchmarks faults`` has counted.
+
+    :param results: folder with the results.
+    :param names: none.
+    """
+    counted, _ = read_measurements(study_path("faults", results))
+    counts = ["tried", "lost", "wrong"]
+    rows = [
+        {"fault": str(row["fault"])} | {name: str(row[name]) for name in counts}
+        for _, row in counted.iterrows()
+    ]
+    totals = counted[counts].sum()
+    rows.append({"fault": "**together**"} | {name: f"**{totals[name]}**" for name in counts})
+    return Shown(rows)
+
+
+def long_stream(results: Path, names: list[str]) -> Shown:
+    """What ``python -m benchmarks long-stream`` has measured for both methods.
+
+    :param results: folder with the results.
+    :param names: none.
+    """
+    frame, _ = read_measurements(study_path("long-stream", results))
+    rows, wrong = [], []
+    for method, title in (("dco-comp", "DCO-COMP"), ("dco", "DCO")):
+        measured = frame[frame["method"] == method].reset_index(drop=True)
+        # Means of ten experiences: single ones vary with whatever else the machine does. The
+        # first has no penalty yet.
+        with_penalty = measured["step_ms"].where(measured["experiences"] > 1)
+        step = with_penalty.rolling(10, min_periods=1).mean()
+        for _, row in measured[measured["experiences"].isin(_EXPERIENCES)].iterrows():
+            count = int(row["experiences"])
+            if (
+                row["steps_counted"] != row["steps_made"]
+                or not row["experiences_counted"] == row["experiences_in_plugin"] == count
+            ):
+                wrong.append(f"{title} after {count}")
+            rows.append(
+                {
+                    "method": title,
+                    "experiences": str(count),
+                    "memory (kB)": number(row["plugin_bytes"] / 1e3, 0),
+                    "process (MB)": number(row["process_bytes"] / 1e6, 0),
+                    "training step (ms)": number(step[count - 1]),
+                    "whole experience (s)": number(row["experience_seconds"], 1),
+                }
+            )
+    return Shown(rows, f"Counters: {'WRONG for ' + ', '.join(wrong) if wrong else 'all right'}.")
+
+
+def speed(results: Path, names: list[str]) -> Shown:
+    """What ``python -m benchmarks speed`` has measured.
+
+    :param results: folder with the results.
+    :param names: one of steps, tasks, growth and training.
+    """
+    frame, config = read_measurements(study_path("speed", results))
+    (part,) = names
+    note = f"{config['threads']} thread(s)."
+    return Shown(_SPEED[part](frame), note)
+
+
+def _against(parts: Sequence[str], frame: pd.DataFrame) -> Rows:
+    """Times, each against another one."""
+    own = frame[frame["part"].isin(parts) & frame["ratio"].notna()]
+    return [
+        {
+            "what": row["case"],
+            "ms": number(1e3 * row["seconds"], 1),
+            "against": row["against"],
+            "ratio": number(row["ratio"]),
+        }
+        for _, row in own.iterrows()
+    ]
+
+
+def _tasks(frame: pd.DataFrame) -> Rows:
+    own = frame[frame["part"] == "tasks"]
+    rows = []
+    for method, steps in own.groupby("case", sort=False):
+        first, last = steps.iloc[0], steps.iloc[-1]
+        few, many = int(first["at"]), int(last["at"])
+        rows.append(
+            {
+                "method": str(method),
+                f"ms after {few} tasks": number(1e3 * first["seconds"]),
+                f"after {many}": number(1e3 * last["seconds"]),
+                "ratio": number(last["seconds"] / first["seconds"]),
+                f"memory (MB) after {few}": number(first["memory_mb"]),
+                f"memory (MB) after {many}": number(last["memory_mb"]),
+            }
+        )
+    return rows
+
+
+def _growth(frame: pd.DataFrame) -> Rows:
+    return [
+        {
+            "what": row["case"],
+            "in": row["against"],
+            "from": number(row["from"], 0),
+            "to": number(row["at"], 0),
+            "exponent": number(row["slope"]),
+        }
+        for _, row in frame[frame["part"] == "growth"].iterrows()
+    ]
+
+
+def _training(frame: pd.DataFrame) -> Rows:
+    rows = []
+    for _, row in frame[frame["part"] == "training"].iterrows():
+        benchmark, method = row["case"].split(": ")
+        rows.append(
+            {
+                "benchmark": benchmark,
+                "method": method,
+                "seconds": number(row["seconds"], 1),
+                "times Naive's": number(row["ratio"]),
+                "memory (MB)": number(row["memory_mb"]),
+                "peak over Naive's (MB)": number(row["peak_mb"], 0),
+            }
+        )
+    return rows
+
+
+_SPEED: dict[str, Callable[[pd.DataFrame], Rows]] = {
+    "steps": partial(_against, ("autoencoder", "penalty")),
+    "others": partial(_against, ("others",)),
+    "tasks": _tasks,
+    "growth": _growth,
+    "training": _training,
+}

@@ -1,0 +1,127 @@
+"""One fault in one run: what is counted, and how a run that met with it is judged."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from benchmarks.studies.faults.process import Child, Report
+from benchmarks.studies.faults.run import EXPERIENCES, Reference, restored, run
+
+
+@dataclass
+class Tally:
+    """Counts of one kind of fault.
+
+    :param fault: its name in the table.
+    """
+
+    fault: str
+    tried: int = 0
+    lost: int = 0
+    wrong: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def counts(self) -> dict[str, str | int]:
+        """One line of the study."""
+        return {n: getattr(self, n) for n in ("fault", "tried", "lost", "wrong")}
+
+    def expect(self, right: bool, note: str) -> None:
+        """Count something wrong.
+
+        :param right: whether all is as it should be.
+        :param note: what to say if not.
+        """
+        if not right:
+            self.wrong += 1
+            self.notes.append(note)
+
+
+@dataclass
+class Trial:
+    """One injection of a fault.
+
+    :param tally: where it is counted.
+    :param reference: the uninterrupted run, in the folder ``whole``.
+    :param folder: where to work.
+    :param chance: decides on moments and places.
+    :param number: how many there were before.
+    """
+
+    tally: Tally
+    reference: Reference
+    folder: Path
+    chance: Random
+    number: int = 0
+
+    def runner(self, place: Path) -> Callable[[Report], None]:
+        """What a process does that runs from the checkpoint in a folder to the end."""
+        return lambda report: run(self.reference, place, report)
+
+    def begun(self, place: Path) -> Path:
+        """A run that was killed after some experiences, or about as many."""
+        child = Child(self.runner(place))
+        for _ in range(self.chance.randint(1, EXPERIENCES - 2)):
+            child.until(lambda event: event == "finished")
+        child.kill()
+        child.ended()
+        return place
+
+    def meet(
+        self,
+        place: Path,
+        function: Callable[[Report], None],
+        allowed: tuple[int, ...],
+        act: Callable[[Child], list[str]] = lambda child: [],
+        mend: Callable[[], object] = lambda: None,
+    ) -> list[str]:
+        """Let a process meet with the fault, mend it, and let the run come to its end.
+
+        :param place: folder of the run; removed in the end.
+        :param function: what the process does.
+        :param allowed: how it may end.
+        :param act: what is done to it meanwhile; returns the events seen.
+        :param mend: takes the fault away.
+        :return: the events of the process.
+        """
+        before = self.examine(place, 0) if place.exists() else 0
+        child = Child(function)
+        seen = act(child)
+        status, later = child.ended()
+        events = seen + later
+        self.tally.expect(status in allowed, f"ended with {status}: {events}")
+        self.examine(place, before + events.count("finished"))
+        mend()
+        status, last = Child(self.runner(place)).ended()
+        self.tally.expect(status == 0, f"the last start ended with {status}: {last}")
+        self.examine(place, EXPERIENCES)
+        same = self.reference.logged_as_in(place)
+        self.tally.expect(same, "the log differs from the uninterrupted run's")
+        shutil.rmtree(place)
+        return events
+
+    def examine(self, place: Path, finished: int) -> int:
+        """Restore, in a new process, and compare with the uninterrupted run.
+
+        :param place: folder of the run that met with the fault.
+        :param finished: how many experiences it had reported as saved.
+        :return: how many experiences were restored.
+        """
+        tally = self.tally
+        status, events = Child(
+            lambda report: report("{} {}".format(*restored(self.reference, place)))
+        ).ended()
+        if status != 0:
+            tally.lost += finished > 0
+            tally.expect(False, f"restoring ended with {status}: {events}")
+            return 0
+        count, *found = events[-1].split()
+        if int(count) < finished:
+            tally.lost += 1
+            tally.notes.append(f"{finished} finished, {count} restored")
+        right = "".join(found) == self.reference.fingerprints[int(count)]
+        tally.expect(right, f"experience {count} was restored to something else")
+        return int(count)
