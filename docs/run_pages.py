@@ -5,7 +5,8 @@
 
 - The ``python`` blocks of a page run in order, in one namespace and in an empty folder. A block
   ``output`` after one of them shows what it prints, and ``docs/figures`` has what it draws.
-- An example ``docs/examples/NAME.py`` has its output in ``NAME.txt`` and its figure in ``NAME.svg``.
+- ``docs/examples/NAME.py`` has its output in ``NAME.txt`` and its figure in ``NAME.svg``.
+- README.md shows the first example.
 - The notebook holds its own outputs.
 """
 
@@ -26,8 +27,10 @@ import nbclient
 import nbformat
 
 ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
 EXAMPLES = ROOT / "docs" / "examples"
 _BLOCK = re.compile(r"^```(python|output)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_VARIANT = re.compile(r"^\| `plugins=\[(.*)\]` \|.*\|$", re.MULTILINE)
 _TIME = re.compile(r"\d[\d.]* (?=m?s\b)")
 _NUMBER = re.compile(r"-?\d+\.\d+")
 TOLERANCE = 0.05
@@ -35,8 +38,8 @@ TOLERANCE = 0.05
 
 
 def pages() -> list[Path]:
-    """All pages with Python in them."""
-    found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """All pages with Python in them but README.md, which shows an example."""
+    found = sorted((ROOT / "docs").rglob("*.md"))
     return [page for page in found if "_build" not in page.parts and "```python" in _text(page)]
 
 
@@ -85,6 +88,28 @@ def run_script(script: Path) -> tuple[str, dict[str, bytes]]:
     with _empty_folder() as folder, _captured() as output:
         runpy.run_path(str(script), run_name="__main__")
         return output.getvalue(), {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def renewed_readme(accuracies: bool = False) -> str:
+    """README.md with the first example, its output, and what other plugins make of it.
+
+    :param accuracies: whether to run it with each of the plugins.
+    """
+    example = EXAMPLES / "plug_in.py"
+    blocks = iter([_text(example), _text(example.with_suffix(".txt"))])
+    text = _BLOCK.sub(lambda block: f"```{block[1]}\n{next(blocks)}```", _text(README))
+    return _VARIANT.sub(lambda row: _run_variant(row[1]), text) if accuracies else text
+
+
+def _run_variant(plugin: str) -> str:
+    code = _text(EXAMPLES / "plug_in.py").replace("[DCOPlugin(k=1000)]", f"[{plugin}]")
+    name = plugin.split("(")[0] or "DCOPlugin"
+    with _empty_folder() as folder:
+        script = folder / "variant.py"
+        script.write_text(code.replace("import DCOPlugin", f"import {name}"), encoding="utf-8")
+        printed, _ = run_script(script)
+    average, seconds = re.findall(r"average ([\d.]+), trained in (\d+ s)", printed)[0]
+    return f"| `plugins=[{plugin}]` | {average} | {seconds} |"
 
 
 def run_notebook(notebook: Path) -> nbformat.NotebookNode:
@@ -152,6 +177,9 @@ def main(wanted: str = "") -> None:
             for name, content in files.items():
                 (EXAMPLES / name).write_bytes(content)
             print(script.relative_to(ROOT))
+    if wanted in str(README):
+        README.write_text(renewed_readme(accuracies=True), encoding="utf-8")
+        print(README.relative_to(ROOT))
     for notebook in notebooks():
         if wanted in str(notebook):
             nbformat.write(run_notebook(notebook), notebook)

@@ -27,9 +27,7 @@ def run(plugin, seed):
         test_tensors=[(x[1400:, order], y[1400:]) for order in orders],
         task_labels=[0] * 5,
     )
-    model = torch.nn.Sequential(
-        torch.nn.Linear(64, 200), torch.nn.ReLU(), torch.nn.Linear(200, 10)
-    )
+    model = torch.nn.Sequential(torch.nn.Linear(64, 200), torch.nn.ReLU(), torch.nn.Linear(200, 10))
     logger = PandasLogger()
     strategy = Naive(
         model=model,
@@ -47,7 +45,9 @@ def run(plugin, seed):
 
 
 logs = [
-    run(make(), seed).assign(method=name, seed=seed) for name, make in methods.items() for seed in (1, 2)
+    run(make(), seed).assign(method=name, seed=seed)
+    for name, make in methods.items()
+    for seed in (1, 2)
 ]
 log = pd.concat(logs)
 last = log[(log["metric"] == "AverageError") & (log["trained"] == 5)]

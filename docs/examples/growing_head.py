@@ -50,5 +50,7 @@ for plugins in ([], [DCOKronPlugin()]):
     for experience in benchmark.train_stream:
         strategy.train(experience)
         results = strategy.eval(benchmark.test_stream)
-    error, forgotten = (results[f"{name}Error/eval_phase/test_stream"] for name in ("Average", "BWT"))
+    error, forgotten = (
+        results[f"{name}Error/eval_phase/test_stream"] for name in ("Average", "BWT")
+    )
     print(f"{'DCO-KRON' if plugins else 'Naive'}: error {error:.3f}, forgotten {forgotten:.3f}")

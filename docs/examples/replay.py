@@ -24,9 +24,7 @@ benchmark = tensors_benchmark(
 def accuracy(plugins):
     """Average accuracy over all five tasks after the last."""
     torch.manual_seed(1)
-    model = torch.nn.Sequential(
-        torch.nn.Linear(64, 100), torch.nn.ReLU(), torch.nn.Linear(100, 10)
-    )
+    model = torch.nn.Sequential(torch.nn.Linear(64, 100), torch.nn.ReLU(), torch.nn.Linear(100, 10))
     strategy = Naive(
         model=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9),

@@ -3,14 +3,17 @@
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
 import torch
 
 from docs.run_pages import (
+    README,
     ROOT,
     agrees,
     notebooks,
     pages,
+    renewed_readme,
     run_notebook,
     run_page,
     run_script,
@@ -37,6 +40,27 @@ def test_an_example_runs_and_prints_what_is_shown(script: Path) -> None:
     assert all((script.parent / name).exists() for name in files)
 
 
+def test_the_readme_shows_the_first_example_and_its_output() -> None:
+    assert README.read_text(encoding="utf-8") == renewed_readme()
+
+
+@pytest.mark.slow
+def test_the_readme_tells_what_each_plugin_reaches() -> None:
+    assert agrees(README.read_text(encoding="utf-8"), renewed_readme(accuracies=True))
+
+
+def test_the_readme_is_short_and_so_are_its_sentences() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120
+    prose = re.sub(
+        r"```.*?```|<!--.*?-->|^\|.*$|^#.*$|^!.*$", "\n\n", text, flags=re.DOTALL | re.MULTILINE
+    )
+    prose = re.sub(r"\]\([^)]*\)", "]", prose)
+    for paragraph in re.split(r"\n\s*\n|\n- ", prose):
+        for sentence in re.split(r"(?<=[.:;?])\s", paragraph):
+            assert len(sentence.split()) <= 30, sentence
+
+
 @pytest.mark.parametrize("notebook", notebooks(), ids=lambda notebook: notebook.stem)
 def test_a_notebook_runs_and_prints_what_it_shows(notebook: Path) -> None:
     outputs = [
@@ -52,9 +76,7 @@ def test_a_notebook_runs_and_prints_what_it_shows(notebook: Path) -> None:
     assert agrees("\n".join(outputs[0]), "\n".join(outputs[1]))
 
 
-def _read(notebook: Path):
-    import nbformat
-
+def _read(notebook: Path) -> nbformat.NotebookNode:
     return nbformat.read(notebook, as_version=4)
 
 
