@@ -223,7 +223,7 @@ _ALL = (
         fixed={"samples": 300, "threshold_growth": 0.0, "project_head": True},
     ),
     _plugged("sgp", SGPPlugin, grid={"alpha": (1, 10, 100)}),
-    _plugged("owm", OWMPlugin, grid={"alpha": (1, 10, 100)}),
+    _plugged("owm", OWMPlugin, grid={"alpha": (0.1, 1, 10)}),
     _plugged("mas", MASPlugin, grid={"lambda_reg": (0.001, 0.01, 0.1, 1)}),
     _plugged("lwf", LwFPlugin, grid={"alpha": (0.5, 1, 2, 5)}, fixed={"temperature": 2}),
     _plugged(

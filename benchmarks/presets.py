@@ -213,7 +213,8 @@ _SPLIT_DIGITS = Preset(
         "si": {"si_lambda": (100, 1000, 10000), "lr": _LEARNING_RATES},
         "rwalk": {"ewc_lambda": (1, 10, 100), "lr": _LEARNING_RATES},
         "gpm": {"threshold": ((0.95, 0.99), 0.97), "lr": _LEARNING_RATES},
-        **{name: {"alpha": (1, 10, 100), "lr": _LEARNING_RATES} for name in ("sgp", "owm")},
+        "sgp": {"alpha": (1, 10, 100), "lr": _LEARNING_RATES},
+        "owm": {"alpha": (0.1, 1, 10), "lr": _LEARNING_RATES},
         "mas": {"lambda_reg": (0.1, 1, 10), "lr": _LEARNING_RATES},
         "lwf": {"alpha": (1, 2, 5), "lr": _LEARNING_RATES},
         **{name: {"lr": _LEARNING_RATES} for name in ("a-gem", "joint", "dco", "dco-comp")},
@@ -231,7 +232,8 @@ _PERMUTED_DIGITS = Preset(
     },
     {
         "gpm": {"threshold": ((0.95, 0.99), 0.97), "lr": _LEARNING_RATES},
-        **{name: {"alpha": (1, 10, 100), "lr": _LEARNING_RATES} for name in ("sgp", "owm")},
+        "sgp": {"alpha": (1, 10, 100), "lr": _LEARNING_RATES},
+        "owm": {"alpha": (0.1, 1, 10), "lr": _LEARNING_RATES},
     },
 )
 _OF_THE_DIGITS = {"split-digits": _SPLIT_DIGITS, "permuted-digits": _PERMUTED_DIGITS}

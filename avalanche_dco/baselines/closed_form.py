@@ -91,7 +91,7 @@ def in_closed_form(
                 direction = torch.randn(a.shape[2], 1, generator=generator).to(gradient)
                 expected = as_matrix(gradient, groups=groups_of(layer))
                 exact[layer] = is_product(d, a, expected, direction, rtol=1e-3)
-                if gradient.any():  # otherwise another batch may tell more
+                if gradient.any():  # otherwise another batch decides
                     verdicts[layer, call.inputs.shape] = bool(exact[layer])
     return {layer: call for layer, call in once.items() if exact[layer]}
 

@@ -91,7 +91,7 @@ def refuse_computed(layers: Mapping[str, MatrixLayer], plugin: str) -> None:
 
 
 def _obstacle(layer: MatrixLayer) -> str | None:
-    """Why :func:`set_effective_matrix` does not do for a layer, or None."""
+    """Why :func:`set_effective_matrix` cannot serve a layer; None if it can."""
     normed = _weight_norm(layer)
     for tensor in ("bias",) if normed else ("weight", "bias"):
         if tensor not in layer._parameters:

@@ -53,7 +53,7 @@ class PerSampleImportances(RealDenseGradients, InputChecks):
 def averaged(
     model: nn.Module, batches: Iterable[Batch], loss: Loss, transform: Transform
 ) -> dict[str, Tensor]:
-    """The same as ``mean_transformed_gradients``, in eval mode; the modes are put back."""
+    """The same as ``mean_transformed_gradients``, in eval mode; the modes are restored."""
     with model_kept(model, weights=False):
         model.eval()
         return mean_transformed_gradients(model, batches, loss, transform)

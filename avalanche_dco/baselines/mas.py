@@ -26,7 +26,7 @@ class MASPlugin(PerSampleImportances, PluginState, plugins.MASPlugin):
     * Avalanche 0.6.0 computes the importances in train mode: with dropout switched on they are
       those of random subnetworks, and the pass moves the running statistics of batch
       normalisation after the training has ended. Here it is done in eval mode, and the modes are
-      put back.
+      restored.
     * It takes the magnitude of *mini-batch mean* gradients, in which the samples cancel, so the
       importances depend on ``train_mb_size``. Here it is the average magnitude of each sample's
       gradient, as the paper (Aljundi et al., 2018) defines it.

@@ -44,7 +44,7 @@ class OWMPlugin(ProjectionPlugin):
         "the more an input is protected. The default is that of the authors' code.",
     )
     alpha_decay: float = setting(
-        default=1e-3,
+        default=0.1,
         above=0,
         at_most=1,
         meaning="ratio of alpha's last value to its first: batch i of n has "

@@ -28,7 +28,7 @@ class RWalkPlugin(RealDenseGradients, InputChecks, PluginState, plugins.RWalkPlu
       penalty is NaN. Here it is zero.
     * If no interval of ``delta_t`` iterations is complete at the end of an experience, all scores
       are zero and are divided by their maximum: the penalty is NaN. The interval that the end of
-      the experience cuts short is counted instead; in Avalanche it is lost, or goes on into the
+      the experience cuts short is counted instead; in Avalanche it is lost, or continues into the
       next experience.
     """
 

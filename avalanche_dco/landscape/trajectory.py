@@ -1,4 +1,4 @@
-"""The gradients an optimizer sees when it goes on after convergence."""
+"""The gradients along further optimizer steps after convergence."""
 
 import copy
 from collections.abc import Callable, Generator, Iterable, Iterator

@@ -36,9 +36,8 @@ class PandasLogger(BaseLogger):
     def __init__(self, path: str | Path | None = None, *, parquet: bool = False) -> None:
         """
         :param path: the CSV file, one for each run; None keeps the values in memory only.
-        :param parquet: also write a Parquet file beside the CSV file, anew at the end of every
-            training and evaluation and in one stroke, so that there is always a whole one. Needs
-            pyarrow.
+        :param parquet: also write a Parquet file next to the CSV file, replaced as a whole at the
+            end of every training and evaluation. Needs pyarrow.
         """
         super().__init__()
         if parquet and path is None:
@@ -97,7 +96,7 @@ class PandasLogger(BaseLogger):
     def restart(self) -> None:
         """Let what follows replace what earlier starts of this run have logged.
 
-        Called by :func:`.maybe_load_checkpoint` where there is no checkpoint to go on from.
+        Called by :func:`.maybe_load_checkpoint` where there is no checkpoint to resume from.
         """
         self._store.restart()
 

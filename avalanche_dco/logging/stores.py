@@ -66,7 +66,7 @@ class LineStore:
         if 0 < self.next_row == self._first_row:
             warnings.warn(
                 f"{self.path} has {self.next_row} values of an earlier start, and there is no "
-                "checkpoint to go on from, so that the run begins again. The frame shows the new "
+                "checkpoint to resume from, so that the run begins again. The frame shows the new "
                 "values in their place; the old ones stay in the file. Give each run a path of "
                 "its own if they belong to another run.",
                 stacklevel=4,
@@ -81,7 +81,7 @@ class LineStore:
         if opened.next_row < self.next_row:
             warnings.warn(
                 f"{opened.path} has {opened.next_row} values, and the checkpoint was saved when "
-                f"the log, then {self.path}, had {self.next_row}. The log goes on without those "
+                f"the log, then {self.path}, had {self.next_row}. The log continues without those "
                 "that are missing; if you have that file, put it there and start again.",
                 stacklevel=5,
             )
@@ -116,7 +116,7 @@ class LineStore:
             )
 
     def _open(self, path: Path, create: int = 0) -> tuple[int, int] | None:
-        """Open for appending, mend the end of the file; row and start of its last line.
+        """Open for appending, repair the end of the file; row and start of its last line.
 
         :param path: of the file.
         :param create: ``os.O_CREAT`` to make the file if there is none.
@@ -138,7 +138,7 @@ class LineStore:
             if fragment:
                 warnings.warn(
                     f"{path} ended in a line that was cut off when the run was killed; it "
-                    f"was taken out and the log goes on behind it: {fragment!r}",
+                    f"was removed and the log continues there: {fragment!r}",
                     stacklevel=2,
                 )
                 os.ftruncate(self._descriptor, len(complete))
@@ -154,7 +154,7 @@ class LineStore:
         return int(row), int(start)
 
     def _give_up(self, error: OSError) -> NoReturn:
-        """Close, so that the next line first mends what this one may have left behind."""
+        """Close, so that the next line first repairs what this one may have left behind."""
         if self._descriptor is not None:
             self._close()
             self._descriptor = None

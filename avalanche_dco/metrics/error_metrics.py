@@ -22,7 +22,7 @@ class _RecordedMetric(PluginMetric):
         """:param recorder: the store of errors to share with other metrics; None for a new one."""
         super().__init__()
         self.recorder = ErrorRecorder() if recorder is None else recorder
-        self._heard = self.recorder.heard
+        self._events = self.recorder.events
 
     def __str__(self) -> str:
         return type(self).__name__
@@ -33,9 +33,9 @@ class _RecordedMetric(PluginMetric):
 
     def _pass_on(self, callback: Callable[[Any], None], strategy: SupervisedTemplate) -> None:
         """Call the recorder, unless another metric that shares it has done so already."""
-        self._heard += 1
-        if self._heard > self.recorder.heard:
-            self.recorder.heard = self._heard
+        self._events += 1
+        if self._events > self.recorder.events:
+            self.recorder.events = self._events
             callback(strategy)
 
     def before_training_exp(self, strategy: SupervisedTemplate) -> None:

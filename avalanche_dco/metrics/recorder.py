@@ -14,7 +14,7 @@ class ErrorRecorder:
     """Errors by (stream, experience) and training, filled from Avalanche's callbacks."""
 
     def __init__(self) -> None:
-        self.heard = 0
+        self.events = 0
         """Events recorded: every metric that shares this store reports every event, the first one
         to do so counts."""
         self.reset()

@@ -34,7 +34,7 @@ _OF_ONE_BATCH = ("dataloader", "adapted_dataset", "mbatch", "mb_output", "loss")
 def save_checkpoint(strategy: SupervisedTemplate, path: str | os.PathLike[str]) -> None:
     """Save a strategy after an experience; what Avalanche's ``save_checkpoint`` is meant to do.
 
-    The file holds all that the strategy needs to go on as if it had not been interrupted: model,
+    The file holds all that the strategy needs to continue as if it had not been interrupted: model,
     optimizer, plugins, metrics, loggers, counters, and the states of all random generators that
     Avalanche's ``RNGManager`` knows. It is written beside ``path`` and then takes its place, so
     that a crash at any moment leaves the previous checkpoint or the new one.
@@ -47,7 +47,7 @@ def save_checkpoint(strategy: SupervisedTemplate, path: str | os.PathLike[str]) 
             "The strategy is in the middle of an experience, or was interrupted there, and a "
             "checkpoint would take half-trained weights for those of a finished experience. Call "
             "save_checkpoint after strategy.train(...) has returned; after an interruption, "
-            "build the strategy anew and go on from the last checkpoint."
+            "build a new strategy and resume from the last checkpoint."
         )
     stripped = copy.copy(strategy)
     for name in _OF_ONE_BATCH:
@@ -103,7 +103,7 @@ def maybe_load_checkpoint(
     :param path: the file that :func:`save_checkpoint` wrote.
     :param map_location: the device to continue on, or a dictionary with the new device for each
         that it was saved on; None for the same.
-    :param unique_objects: objects such as the benchmark whose data sets need not be loaded anew;
+    :param unique_objects: objects such as the benchmark whose data sets need not be loaded again;
         see Avalanche's function.
     :return: the strategy, and the number of finished experiences; 0 if there is no file.
     """

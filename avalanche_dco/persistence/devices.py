@@ -14,7 +14,7 @@ MapLocation: TypeAlias = str | torch.device | Mapping[str, str | torch.device] |
 
 
 def existing_device(device: Any) -> torch.device:
-    """The device, once it is sure that it can hold something.
+    """The device, after a check that it can hold tensors.
 
     :param device: what a user gave as ``map_location``, or as a value of it.
     """

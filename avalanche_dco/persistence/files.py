@@ -19,7 +19,7 @@ Content = str | bytes | memoryview
 
 
 def checksum(parts: Iterable[bytes | memoryview]) -> str:
-    """The SHA-256 of all parts in a row, in hexadecimal digits.
+    """The SHA-256 of all parts in sequence, in hexadecimal digits.
 
     :param parts: what to check, in pieces of any size.
     """
@@ -35,7 +35,7 @@ def write_atomically(path: Path, *content: Content) -> None:
     It gets the permissions of the file it replaces. A symbolic link stays: its target is replaced.
 
     :param path: where it goes; the folder is made if need be.
-    :param content: what it shall hold, in parts.
+    :param content: its content, in parts.
     """
     replaces = _is_file(path)
     path = Path(os.path.realpath(path))

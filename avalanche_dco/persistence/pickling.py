@@ -20,7 +20,7 @@ from avalanche_dco.persistence.logs import (
 
 
 class StrategyPickler(dill.Pickler):
-    """Pickles a strategy with all that hangs on it.
+    """Pickles a strategy with everything it refers to.
 
     * A class that can be imported is a name. dill takes the optimizers of current torch for
       classes without a module and pickles their code, with which ``torch.optim`` as a whole; that
@@ -28,7 +28,7 @@ class StrategyPickler(dill.Pickler):
     * A text file opened for writing is kept with its content unless it is appended to:
       ``CSVLogger`` empties its files when it is made, which is before a checkpoint is loaded.
     * Loggers write where those of the strategy do that the checkpoint is loaded into.
-    * Devices follow ``map_location`` as in Avalanche, but in silence.
+    * Devices follow ``map_location`` as in Avalanche, without its messages.
     """
 
     def reducer_override(self, obj: Any) -> Any:

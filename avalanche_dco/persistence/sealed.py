@@ -31,7 +31,7 @@ def write_sealed(path: Path, about: dict[str, Any], payload: bytes | memoryview)
 
 
 def read_sealed(path: Path) -> tuple[dict[str, Any], memoryview]:
-    """What :func:`write_sealed` wrote, once it is sure that no byte of it has changed.
+    """What :func:`write_sealed` wrote, after a check that no byte of it has changed.
 
     :param path: the file.
     :return: the third line and the payload.

@@ -18,8 +18,8 @@ def seed_everything(seed: int) -> None:
 
     It seeds Python, NumPy and torch (all devices), chooses cuDNN's deterministic algorithms, and
     sets ``CUBLAS_WORKSPACE_CONFIG`` as cuBLAS needs it to be deterministic, unless you have.
-    Operations for which torch has no deterministic algorithm on a GPU stay as they are; to be
-    told of them, call ``torch.use_deterministic_algorithms(True)``.
+    Operations for which torch has no deterministic algorithm on a GPU stay as they are; to get
+    errors for them, call ``torch.use_deterministic_algorithms(True)``.
 
     :param seed: a whole number from 0 to 2**32 - 1.
     """

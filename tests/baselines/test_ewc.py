@@ -10,9 +10,10 @@ from torch import nn
 
 from avalanche_dco.baselines import EWCPlugin
 from avalanche_dco.errors import ModelError
-from benchmarks.streams.digits import permuted_digits, split_digits
 from tests.baselines.test_per_sample import one_by_one
 from tests.support.small_runs import (
+    PERMUTED,
+    SPLIT,
     GrowingMLP,
     MultiHeadMLP,
     TwoOutputs,
@@ -22,9 +23,6 @@ from tests.support.small_runs import (
     same_weights,
     trained,
 )
-
-PERMUTED = list(permuted_digits(2).train_stream)
-SPLIT = list(split_digits().train_stream)[:3]
 
 
 def importances(plugin: Any, model: nn.Module, batch_size: int) -> dict[str, torch.Tensor]:
@@ -137,7 +135,7 @@ def test_looking_ahead_changes_nothing() -> None:
 @pytest.mark.filterwarnings("ignore:.*cannot be vectorised")
 def test_labels_without_a_loss_and_weights(criterion: nn.CrossEntropyLoss) -> None:
     plugin = EWCPlugin(1.0)
-    model = trained(mlp, plugin, PERMUTED, criterion=criterion).model
+    model = trained(mlp, plugin, PERMUTED[:2], criterion=criterion).model
     x, y, t = load_all_dataset(PERMUTED[1].dataset)
     known = y != criterion.ignore_index
     assert criterion.weight is not None or not known.all()
@@ -150,7 +148,7 @@ def test_labels_without_a_loss_and_weights(criterion: nn.CrossEntropyLoss) -> No
 
 def test_a_criterion_of_several_outputs() -> None:
     two, one = EWCPlugin(1.0), EWCPlugin(1.0)
-    trained(lambda: TwoOutputs(64, 10), two, PERMUTED, criterion=of_the_first)
-    trained(lambda: nn.Linear(64, 10), one, PERMUTED)
+    trained(lambda: TwoOutputs(64, 10), two, PERMUTED[:2], criterion=of_the_first)
+    trained(lambda: nn.Linear(64, 10), one, PERMUTED[:2])
     for name, entry in one.importances[1].items():
         torch.testing.assert_close(two.importances[1][name].data, entry.data, rtol=1e-3, atol=1e-8)

@@ -20,27 +20,23 @@ from avalanche_dco.baselines.effective_weights import effective_matrix, set_effe
 from avalanche_dco.baselines.gpm import GPMPlugin
 from avalanche_dco.core.layers import as_matrix, groups_of
 from avalanche_dco.errors import ModelError, SettingError
-from benchmarks.streams.digits import permuted_digits, split_digits
-from tests.support.small_runs import GrowingMLP, MultiHeadMLP, mlp, naive, same_weights, trained
-
-PERMUTED = list(permuted_digits(3).train_stream)
-SPLIT = list(split_digits().train_stream)[:3]
+from benchmarks.streams.digits import permuted_digits
+from tests.support.small_runs import (
+    PERMUTED,
+    SPLIT,
+    CalledTwice,
+    GrowingMLP,
+    MultiHeadMLP,
+    convolutional,
+    mlp,
+    naive,
+    same_weights,
+    trained,
+)
 
 
 def bias_free() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 20, bias=False), nn.ReLU(), nn.Linear(20, 10, bias=False))
-
-
-def convolutional() -> nn.Module:
-    return nn.Sequential(
-        nn.Unflatten(1, (1, 8, 8)),
-        nn.Conv2d(1, 4, 3, padding=1, padding_mode="circular"),
-        nn.ReLU(),
-        nn.Conv2d(4, 8, 3, stride=2, groups=2, bias=False),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(72, 10),
-    )
 
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
@@ -370,15 +366,6 @@ def test_a_head_that_grows(project_head: bool) -> None:
     strategy = trained(GrowingMLP, gpm, SPLIT)
     assert strategy.model.classifier.classifier.out_features == 6
     assert ("classifier.classifier" in gpm.bases) == project_head
-
-
-class CalledTwice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.same, self.head = nn.Linear(64, 64), nn.Linear(64, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(torch.tanh(self.same(torch.tanh(self.same(x)))))
 
 
 def test_a_layer_called_twice_remembers_both_inputs() -> None:

@@ -12,9 +12,10 @@ from torch.nn import utils
 
 from avalanche_dco.baselines import LwFPlugin
 from avalanche_dco.errors import ModelError
-from benchmarks.streams.digits import permuted_digits, split_digits
 from benchmarks.streams.tensors import tensor_benchmark, tensor_dataset
 from tests.support.small_runs import (
+    PERMUTED,
+    SPLIT,
     MultiHeadMLP,
     TwoOutputs,
     mlp,
@@ -23,9 +24,6 @@ from tests.support.small_runs import (
     same_weights,
     trained,
 )
-
-PERMUTED = list(permuted_digits(2).train_stream)
-SPLIT = list(split_digits().train_stream)[:3]
 
 
 def after(plugin: Any, experiences: list[Any]) -> Any:
@@ -53,9 +51,9 @@ def test_without_task_labels_avalanches_knows_the_classes_of_task_0_only() -> No
 
 def test_datasets_without_a_task_set_fail_there_and_work_here() -> None:
     with pytest.raises(AttributeError, match="task_set"):
-        trained(mlp, plugins.LwFPlugin(), PERMUTED)
-    ours = trained(mlp, LwFPlugin(), PERMUTED)
-    assert not same_weights(ours, trained(mlp, None, PERMUTED))
+        trained(mlp, plugins.LwFPlugin(), PERMUTED[:2])
+    ours = trained(mlp, LwFPlugin(), PERMUTED[:2])
+    assert not same_weights(ours, trained(mlp, None, PERMUTED[:2]))
 
 
 def test_multi_head_models_keep_the_classes_by_task() -> None:
@@ -84,7 +82,7 @@ def test_old_style_weight_norm() -> None:
         return model
 
     plugin = LwFPlugin()
-    strategy = trained(normed, plugin, PERMUTED)
+    strategy = trained(normed, plugin, PERMUTED[:2])
     teacher, student = plugin.lwf.prev_model, strategy.model
     x = torch.randn(5, 64)
     assert torch.equal(teacher(x), student(x))

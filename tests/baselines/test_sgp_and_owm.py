@@ -20,26 +20,24 @@ from avalanche_dco.baselines.projection import ProjectionPlugin
 from avalanche_dco.core.layers import as_matrix, groups_of, input_vectors
 from avalanche_dco.errors import ModelError, SettingError
 from avalanche_dco.metrics import error_metrics
-from benchmarks.streams.digits import permuted_digits, split_digits
-from tests.support.small_runs import GrowingMLP, MultiHeadMLP, mlp, naive, same_weights, trained
+from benchmarks.streams.digits import permuted_digits
+from tests.support.small_runs import (
+    PERMUTED,
+    SPLIT,
+    CalledTwice,
+    GrowingMLP,
+    MultiHeadMLP,
+    convolutional,
+    mlp,
+    naive,
+    same_weights,
+    trained,
+)
 
-PERMUTED = list(permuted_digits(3).train_stream)
-SPLIT = list(split_digits().train_stream)[:3]
 PLUGINS: dict[str, Callable[..., ProjectionPlugin]] = {
     "sgp": lambda **settings: SGPPlugin(0.95, **settings),
-    "owm": lambda **settings: OWMPlugin(10.0, **settings),
+    "owm": lambda **settings: OWMPlugin(1.0, **settings),
 }
-
-
-def convolutional() -> nn.Module:
-    return nn.Sequential(
-        nn.Unflatten(1, (1, 8, 8)),
-        nn.Conv2d(1, 4, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(4, 8, 3, stride=2, groups=2, bias=False),
-        nn.Flatten(),
-        nn.Linear(72, 10),
-    )
 
 
 def matrices(model: nn.Module, names: Any) -> dict[str, Tensor]:
@@ -224,15 +222,6 @@ def test_heads_that_grow_or_belong_to_tasks(method: str, project_head: bool) -> 
     trained(MultiHeadMLP, plugin := PLUGINS[method](project_head=project_head), SPLIT)
     heads = [name for name in plugin._by_layer if name.startswith("classifier")]
     assert len(heads) == (3 if project_head else 0)
-
-
-class CalledTwice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.same, self.head = nn.Linear(64, 64), nn.Linear(64, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(torch.tanh(self.same(torch.tanh(self.same(x)))))
 
 
 def test_a_layer_called_twice_has_a_mean_for_each_call() -> None:

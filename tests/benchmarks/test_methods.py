@@ -31,7 +31,7 @@ TUNED: dict[str, dict[str, Any]] = {
     "rwalk": {"ewc_lambda": 1},
     "gpm": {"threshold": (0.95, 0.99)},
     "sgp": {"alpha": 10},
-    "owm": {"alpha": 10},
+    "owm": {"alpha": 1},
     "mas": {"lambda_reg": 0.01},
     "lwf": {"alpha": 1},
     "gem": {"memory_strength": 0.5},

@@ -7,7 +7,6 @@ import sys
 import pytest
 import torch
 from avalanche.models import IncrementalClassifier, MultiHeadClassifier, MultiTaskModule
-from avalanche.training.plugins import EvaluationPlugin
 from torch import nn
 
 from avalanche_dco import DCOComp, DCOCompPlugin
@@ -23,6 +22,7 @@ from tests.support.learning import (
     split_blobs,
     stream,
     train,
+    trained_by,
     weights_of,
 )
 
@@ -181,22 +181,9 @@ def test_filter_and_switch_off():
 
 
 def test_strategy_equals_naive_with_the_plugin():
-    torch.manual_seed(0)
-    model = small_mlp()
-    torch.manual_seed(11)
-    strategy = DCOComp(
-        model=model,
-        optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
-        train_mb_size=16,
-        train_epochs=2,
-        evaluator=EvaluationPlugin(loggers=[]),
-        **COMP,
-    )
-    for experience in blobs().train_stream:
-        strategy.train(experience)
-    assert torch.equal(weights_of(model), trained([DCOCompPlugin(**COMP)]))
+    assert torch.equal(trained_by(DCOComp, **COMP), trained([DCOCompPlugin(**COMP)]))
     with pytest.raises(TypeError, match="kk"):
-        DCOComp(model=model, optimizer=strategy.optimizer, kk=3)
+        trained_by(DCOComp, kk=3)
 
 
 @pytest.mark.parametrize(

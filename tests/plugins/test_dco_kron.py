@@ -3,7 +3,7 @@
 import pytest
 import torch
 from avalanche.core import SupervisedPlugin
-from avalanche.models import IncrementalClassifier, MultiHeadClassifier, MultiTaskModule
+from avalanche.models import MultiHeadClassifier, MultiTaskModule
 from avalanche.training.plugins import ReplayPlugin
 from avalanche.training.supervised import Naive
 from torch import nn
@@ -12,6 +12,7 @@ from avalanche_dco import DCOKron, DCOKronPlugin, DCOPlugin
 from avalanche_dco.errors import ModelError, SettingError
 from tests.plugins.test_isolation import After, Before
 from tests.support.learning import (
+    GrowingModel,
     blobs,
     errors_on_two_permutations,
     naive,
@@ -304,17 +305,8 @@ class TestPush:
 
 class TestModels:
     def test_growing_head(self):
-        class Growing(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.body = nn.Linear(6, 5)
-                self.head = IncrementalClassifier(5, initial_out_features=2)
-
-            def forward(self, x):
-                return self.head(self.body(x).relu())
-
         plugin = DCOKronPlugin()
-        train(Growing(), split_blobs(3), [plugin])
+        train(GrowingModel(), split_blobs(3), [plugin])
         assert plugin.curvature.layers["head.classifier.weight"].S.shape == (1, 6, 6)
 
     def test_heads_of_other_tasks_stay(self):

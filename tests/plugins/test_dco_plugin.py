@@ -27,6 +27,7 @@ from tests.support.learning import (
     small_mlp,
     stream,
     train,
+    trained_by,
     weights_of,
 )
 
@@ -99,20 +100,7 @@ class TestEffect:
         assert not any("DCO_Penalty" in name for name in strategy.evaluator.get_all_metrics())
 
     def test_strategy_equals_naive_with_the_plugin(self):
-        torch.manual_seed(0)
-        model = small_mlp()
-        torch.manual_seed(11)
-        strategy = DCO(
-            model=model,
-            optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
-            train_mb_size=16,
-            train_epochs=2,
-            evaluator=EvaluationPlugin(loggers=[]),
-            **QUICK,
-        )
-        for experience in blobs().train_stream:
-            strategy.train(experience)
-        assert torch.equal(weights_of(model), trained(**QUICK))
+        assert torch.equal(trained_by(DCO, **QUICK), trained(**QUICK))
 
     def test_strategy_hands_every_setting_to_the_plugin_and_puts_it_first(self):
         settings = {

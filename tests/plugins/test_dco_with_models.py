@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from avalanche.models import IncrementalClassifier, MultiHeadClassifier, MultiTaskModule
+from avalanche.models import MultiHeadClassifier, MultiTaskModule
 from avalanche.training.plugins import LRSchedulerPlugin, ReplayPlugin
 from avalanche.training.supervised import Cumulative
 from torch import nn
@@ -12,6 +12,7 @@ from torch import nn
 from avalanche_dco import DCOPlugin
 from tests.support.learning import (
     QUICK,
+    GrowingModel,
     blobs,
     naive,
     small_mlp,
@@ -168,16 +169,7 @@ def test_frozen_parameter_does_not_move_and_takes_part_once_unfrozen(couple_laye
 
 @pytest.mark.parametrize("couple_layers", [True, False])
 def test_incremental_classifier_grows(couple_layers):
-    class Growing(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body = nn.Linear(6, 5)
-            self.head = IncrementalClassifier(5, initial_out_features=2)
-
-        def forward(self, x):
-            return self.head(self.body(x).relu())
-
-    model, plugin = Growing(), DCOPlugin(**QUICK, couple_layers=couple_layers)
+    model, plugin = GrowingModel(), DCOPlugin(**QUICK, couple_layers=couple_layers)
     benchmark = split_blobs(3)
     strategy = naive(model, [plugin])
     for number, experience in enumerate(benchmark.train_stream):

@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 from avalanche.benchmarks import CLScenario
+from avalanche.models import IncrementalClassifier
 from avalanche.training.plugins import EvaluationPlugin
 from avalanche.training.supervised import Naive
+from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor, nn
 
 from avalanche_dco.models import MLP
@@ -62,6 +64,36 @@ def split_blobs(n_experiences: int = 2, per_task: int = 2) -> CLScenario:
 
 def small_mlp(inputs: int = 6, classes: int = 3, hidden: int = 8) -> nn.Module:
     return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+
+
+class GrowingModel(nn.Module):
+    """A head that grows with the classes it meets."""
+
+    def __init__(self, hidden: int = 5):
+        super().__init__()
+        self.body = nn.Linear(6, hidden)
+        self.head = IncrementalClassifier(hidden, initial_out_features=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x).relu())
+
+
+def trained_by(strategy: type[SupervisedTemplate], **settings: Any) -> Tensor:
+    """The weights of a small network that a strategy with its plugin has trained."""
+    torch.manual_seed(0)
+    model = small_mlp()
+    torch.manual_seed(11)
+    made = strategy(
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+        train_mb_size=16,
+        train_epochs=2,
+        evaluator=EvaluationPlugin(loggers=[]),
+        **settings,
+    )
+    for experience in blobs().train_stream:
+        made.train(experience)
+    return weights_of(model)
 
 
 def naive(

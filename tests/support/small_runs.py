@@ -11,6 +11,11 @@ from avalanche.training.supervised import Naive
 from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor, nn
 
+from benchmarks.streams.digits import permuted_digits, split_digits
+
+PERMUTED = list(permuted_digits(3).train_stream)
+SPLIT = list(split_digits().train_stream)[:3]
+
 
 def mlp(dropout: float = 0.0, width: int = 20) -> nn.Sequential:
     return nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Dropout(dropout), nn.Linear(width, 10))
@@ -34,6 +39,27 @@ class GrowingMLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(self.features(x))
+
+
+class CalledTwice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.same, self.head = nn.Linear(64, 64), nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.same(torch.tanh(self.same(x)))))
+
+
+def convolutional() -> nn.Module:
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 8, 8)),
+        nn.Conv2d(1, 4, 3, padding=1, padding_mode="circular"),
+        nn.ReLU(),
+        nn.Conv2d(4, 8, 3, stride=2, groups=2, bias=False),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(72, 10),
+    )
 
 
 class TwoOutputs(nn.Linear):

@@ -58,7 +58,7 @@ class InputChecks:
             _refuse_labels(strategy, outputs)
 
     def after_training_epoch(self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any) -> None:
-        """Refuse to go on with broken weights."""
+        """Refuse to continue with broken weights."""
         with naming_experience(strategy):
             refuse_broken(trainable(strategy.model), "In training", strategy)
         super().after_training_epoch(strategy, *args, **kwargs)  # type: ignore[misc]
@@ -129,7 +129,7 @@ def _refuse_other_precision(strategy: SupervisedTemplate) -> None:
     # Rare enough to try it: the model may convert what it is given (as an Embedding does with
     # integers), or autocast may.
     error = _failure(strategy, inputs)
-    # What fails in the precision of the weights, too, has another cause; training tells it.
+    # What fails in the precision of the weights, too, has another cause; training raises it.
     if error and not all(_failure(strategy, inputs.to(dtype)) for dtype in weights):
         raise DataError(
             f"Experience {experience_number(strategy)}: the inputs are {inputs.dtype}, the weights "

@@ -21,7 +21,7 @@ def constrained_parameters(
     """The parameters that directions are to be learned for; raises if they cannot be.
 
     :param model: the model.
-    :param parameter_filter: tells which of its trainable parameters to take; None for all.
+    :param parameter_filter: says which of its trainable parameters to take; None for all.
     """
     candidates = trainable(model)
     if not candidates:

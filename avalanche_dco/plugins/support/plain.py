@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from avalanche_dco.persistence.files import checksum as checksum_of
 
 Plain = dict[str, Any]
-"""Dictionaries, lists, tensors, numbers, strings and None, nested at will."""
+"""Dictionaries, lists, tensors, numbers, strings and None, nested arbitrarily."""
 
 
 def plain(value: Any) -> Any:

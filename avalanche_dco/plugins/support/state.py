@@ -38,7 +38,7 @@ class PluginState:
     """What is kept between experiences."""
 
     _SETTINGS: tuple[str, ...] = ()
-    """Attributes that a state tells its reader."""
+    """Attributes that a state records."""
     _BINDING: tuple[str, ...] = ()
     """Those of them without which the memory cannot be used: they must be the same."""
     _CHANGES_WITHIN = False
@@ -74,7 +74,7 @@ class PluginState:
             raise StateError(
                 f"{type(self).__name__} is in the middle of an experience, or was interrupted "
                 "there, and what it remembers changes with every step. Take its state after "
-                "strategy.train(...) has returned, or go on from the last checkpoint."
+                "strategy.train(...) has returned, or resume from the last checkpoint."
             )
         state: Plain = {
             "kind": _KIND,
@@ -141,7 +141,7 @@ class PluginState:
         :param kept: attributes to set with it. An interrupt finds all of them set, or none.
         """
         counted = {name: n for name, n in vars(strategy.clock).items() if isinstance(n, int)}
-        # The clock strikes after all plugins.
+        # The clock counts after all plugins.
         clock = counted | {"train_exp_counter": counted["train_exp_counter"] + 1}
         vars(self).update(kept, _parameters=shapes_of(strategy.model), _clock=clock, _within=False)
 
@@ -187,7 +187,7 @@ class PluginState:
             warnings.warn(
                 f"This {mine} has learned in another strategy already, and this strategy has not "
                 "trained yet: what it remembers of the other run will be mixed up with this one. "
-                "Make a new plugin for every run. To go on with the model of the other run, let "
+                "Make a new plugin for every run. To continue with the model of the other run, let "
                 "the plugin load its own state first, plugin.load_state_dict(plugin.state_dict()): "
                 "it then sets this strategy's clock.",
                 stacklevel=2,

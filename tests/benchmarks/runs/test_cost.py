@@ -31,7 +31,7 @@ SETTINGS = {
     "rwalk": {"ewc_lambda": 1},
     "gpm": {"threshold": 0.97},
     "sgp": {"alpha": 10},
-    "owm": {"alpha": 10},
+    "owm": {"alpha": 1},
     "mas": {"lambda_reg": 0.01},
     "lwf": {"alpha": 1},
     "a-gem": {"patterns_per_experience": 10, "sample_size": 20},
