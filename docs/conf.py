@@ -1,5 +1,8 @@
 """Sphinx configuration."""
 
+from docutils import nodes
+from sphinx.application import Sphinx
+
 project = "avalanche_dco"
 author = "The avalanche_dco authors"
 extensions = [
@@ -20,3 +23,15 @@ html_css_files = ["custom.css"]
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 autodoc_member_order = "bysource"
+
+
+def _keep_spreads_together(app: Sphinx, doctree: nodes.document) -> None:
+    """No line break within "0.32 ± 0.01"."""
+    for text in list(doctree.findall(nodes.Text)):
+        if " ± " in text:
+            text.parent.replace(text, nodes.Text(text.replace(" ± ", "\u00a0±\u00a0")))
+
+
+def setup(app: Sphinx) -> None:
+    """Register what is above."""
+    app.connect("doctree-read", _keep_spreads_together)

@@ -103,7 +103,7 @@ def renewed_readme(accuracies: bool = False) -> str:
 
 def _run_variant(plugin: str) -> str:
     code = _text(EXAMPLES / "plug_in.py").replace("[DCOPlugin(k=1000)]", f"[{plugin}]")
-    name = plugin.split("(")[0] or "DCOPlugin"
+    name = plugin.split("(", maxsplit=1)[0] or "DCOPlugin"
     with _empty_folder() as folder:
         script = folder / "variant.py"
         script.write_text(code.replace("import DCOPlugin", f"import {name}"), encoding="utf-8")

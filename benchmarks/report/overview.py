@@ -13,8 +13,8 @@ from matplotlib.ticker import LogLocator, NullLocator
 
 from avalanche_dco.errors import DCOError
 from avalanche_dco.plots import PALETTE
-from benchmarks.report.figures import RC, svg_text
 from benchmarks.report.error_tables import Shown
+from benchmarks.report.figures import RC, svg_text
 from benchmarks.report.settings import key_of
 from benchmarks.report.statistics import NONE, number, statistic
 from benchmarks.runs.kept import read_study, study_path

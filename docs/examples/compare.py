@@ -15,7 +15,7 @@ from avalanche_dco.plots import plot_average_error
 
 images, labels = load_digits(return_X_y=True)
 x, y = torch.tensor(images / 16, dtype=torch.float32), torch.tensor(labels)
-methods = {"EWC": lambda: EWCPlugin(ewc_lambda=100), "DCO-KRON": lambda: DCOKronPlugin()}
+methods = {"EWC": lambda: EWCPlugin(ewc_lambda=100), "DCO-KRON": DCOKronPlugin}
 
 
 def run(plugin, seed):
