@@ -26,6 +26,7 @@ COMMANDS = {
     "fisher-example": "benchmarks.studies.fisher_example",
     "faults": "benchmarks.studies.faults.study",
     "long-stream": "benchmarks.studies.long_stream",
+    "kron-speed": "benchmarks.studies.kron_speed",
     "resnet": "benchmarks.studies.resnet",
     "task-sums": "benchmarks.studies.task_sums.study",
 }

@@ -1,5 +1,10 @@
+import hypothesis
 import pytest
 import torch
+
+# A busy machine is no defect.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 # Small tensors: more threads only wait for each other, and for whatever else the machine does.
 torch.set_num_threads(1)

@@ -5,7 +5,7 @@ has such a length and direction, so it can be written as well as read. Other par
 as spectral normalisation, cannot take every weight.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -96,29 +96,16 @@ def _obstacle(layer: MatrixLayer) -> str | None:
     for tensor in ("bias",) if normed else ("weight", "bias"):
         if tensor not in layer._parameters:
             sources = [name for name, _ in layer.named_parameters() if name != "bias"]
-            by = (
-                f"by the parametrizations {_types(_parametrizations(layer, tensor))}"
-                if is_parametrized(layer, tensor)
-                else f"(forward pre-hooks: {_types(layer._forward_pre_hooks.values())})"
-            )
-            return f"its {tensor} is no parameter, but computed from {sources} {by}"
+            return f"its {tensor} is no parameter, but computed from {sources}"
     written = {layer.bias, *(normed[:2] if normed else (layer.weight,))}
     others = [name for name, p in layer.named_parameters() if p.requires_grad and p not in written]
     return f"beside weight and bias it trains {others}" if others else None
 
 
-def _types(things: Iterable[object]) -> list[str]:
-    return [type(thing).__name__ for thing in things]
-
-
-def _parametrizations(layer: MatrixLayer, tensor: str) -> Any:
-    return layer.get_submodule(f"parametrizations.{tensor}")
-
-
 def _weight_norm(layer: MatrixLayer) -> _Normed | None:
     """Length and direction of a weight-normed weight, by parametrization or by the old hook."""
     if is_parametrized(layer, "weight"):
-        chain = _parametrizations(layer, "weight")
+        chain: Any = layer.get_submodule("parametrizations.weight")
         if len(chain) == 1 and isinstance(chain[0], _WeightNorm):
             return _Normed(chain.original0, chain.original1, chain[0].dim)
     for hook in layer._forward_pre_hooks.values():

@@ -10,9 +10,9 @@ from avalanche.training.utils import ParamData
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from avalanche_dco.baselines.importances import PerSampleImportances, averaged
+from avalanche_dco.baselines.importances import PerSampleImportances
 from avalanche_dco.baselines.param_data import TABLES_BY_EXPERIENCE, as_param_data
-from avalanche_dco.baselines.per_sample import Batch
+from avalanche_dco.baselines.per_sample import Batch, mean_transformed_gradients
 from avalanche_dco.baselines.samples import labelled, loaded_batches
 from avalanche_dco.plugins.support.kept import Kept
 from avalanche_dco.plugins.support.state import PluginState
@@ -93,7 +93,9 @@ class EWCPlugin(PerSampleImportances, PluginState, plugins.EWCPlugin):
     def _importances(
         self, model: nn.Module, batches: Iterable[Batch], criterion: Any
     ) -> dict[str, Tensor]:
-        return averaged(model, _with_loss(batches, criterion), criterion, torch.square)
+        return mean_transformed_gradients(
+            model, _with_loss(batches, criterion), criterion, torch.square
+        )
 
 
 def _with_loss(batches: Iterable[Batch], criterion: Any) -> Iterator[Batch]:

@@ -10,8 +10,7 @@ from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from avalanche_dco.baselines.closed_form import Transform
-from avalanche_dco.baselines.per_sample import Batch, Loss, mean_transformed_gradients
+from avalanche_dco.baselines.per_sample import Batch
 from avalanche_dco.baselines.requirements import RealDenseGradients
 from avalanche_dco.baselines.samples import unpacked
 from avalanche_dco.errors import GradientError
@@ -48,12 +47,3 @@ class PerSampleImportances(RealDenseGradients, InputChecks):
             with suppress(GradientError):
                 x, y, task_labels = unpacked([part[:2] for part in strategy.mbatch])
                 self._importances(model, [(x, y, task_labels)], strategy._criterion)
-
-
-def averaged(
-    model: nn.Module, batches: Iterable[Batch], loss: Loss, transform: Transform
-) -> dict[str, Tensor]:
-    """The same as ``mean_transformed_gradients``, in eval mode; the modes are restored."""
-    with model_kept(model, weights=False):
-        model.eval()
-        return mean_transformed_gradients(model, batches, loss, transform)

@@ -9,9 +9,9 @@ from avalanche.training.templates import SupervisedTemplate
 from avalanche.training.utils import ParamData, copy_params_dict
 from torch import Tensor, nn
 
-from avalanche_dco.baselines.importances import PerSampleImportances, averaged
+from avalanche_dco.baselines.importances import PerSampleImportances
 from avalanche_dco.baselines.param_data import TABLE, WHOLE_TABLE, as_param_data
-from avalanche_dco.baselines.per_sample import Batch
+from avalanche_dco.baselines.per_sample import Batch, mean_transformed_gradients
 from avalanche_dco.baselines.samples import loaded_batches
 from avalanche_dco.errors import ModelError
 from avalanche_dco.plugins.support.kept import Kept
@@ -57,7 +57,7 @@ class MASPlugin(PerSampleImportances, PluginState, plugins.MASPlugin):
     def _importances(
         self, model: nn.Module, batches: Iterable[Batch], criterion: Any
     ) -> dict[str, Tensor]:
-        return averaged(model, batches, _squared_norm, torch.abs)
+        return mean_transformed_gradients(model, batches, _squared_norm, torch.abs)
 
     def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Compute the importances and keep the weights."""

@@ -12,6 +12,9 @@ from avalanche_dco.core.checked import is_floating
 from avalanche_dco.plugins.support.declared import setting
 from avalanche_dco.plugins.support.kept import Kept, Shapes, Tensors
 
+_ROWS = 128
+"""Means that a projector is updated for at once: the same as one by one, and faster."""
+
 
 def _is_projector(value: Tensor, name: str, shapes: Shapes) -> bool:
     return fits_layer(value, name, shapes) and is_floating(value, [None, *value.shape[1:2] * 2])
@@ -26,8 +29,9 @@ class OWMPlugin(ProjectionPlugin):
 
     .. math:: P \leftarrow P - k x^\top P, \qquad k = P x / (\alpha + x^\top P x)
 
-    with an :math:`\alpha` that decays from the first batch to the last. A convolution has one mean
-    per position, over the batch.
+    with an :math:`\alpha` that decays from the first batch to the last. A layer with several
+    positions per sample, such as a convolution, has one mean for each of them; the samples are in
+    the first dimension of its inputs.
 
     As in :class:`.GPMPlugin`, the change that the optimizer makes is confined, step by step, so
     that any optimizer may be used. What is said there of biases, weight normalisation and
@@ -83,26 +87,37 @@ class OWMPlugin(ProjectionPlugin):
         passes = self.passes or strategy.train_epochs
         batches = passes * -(-len(strategy.experience.dataset) // size)
         projectors = dict(self.projectors)
+        waiting: dict[str, list[Tensor]] = {}
         seen = 0
+
+        def shrink(name: str) -> None:
+            X = torch.cat(waiting.pop(name), dim=1)
+            identity = torch.eye(X.shape[2], device=X.device).expand(len(X), -1, -1)
+            projectors[name] = shrunk_projector(projectors.get(name, identity), X)
 
         def observe(samples: int, inputs: dict[str, list[Tensor]]) -> None:
             nonlocal seen
             seen += 1
             alpha = self.alpha * self.alpha_decay ** (seen / batches)
             for name, calls in inputs.items():
-                means = torch.cat([_means(vectors, samples) for vectors in calls], dim=1)
-                identity = torch.eye(means.shape[2], device=means.device).expand(len(means), -1, -1)
-                projector = projectors.get(name, identity)
-                projectors[name] = shrunk_projector(projector, means / alpha**0.5)
+                rows = waiting.setdefault(name, [])
+                rows += [_means(vectors, samples) / alpha**0.5 for vectors in calls]
+                if sum(part.shape[1] for part in rows) >= _ROWS:
+                    shrink(name)
 
         self._record_inputs(strategy, None, size, observe, passes)
+        for name in [*waiting]:
+            shrink(name)
         weights = {name: strategy.model.get_submodule(name).weight for name in projectors}
         kept = {name: projector.to(weights[name]) for name, projector in projectors.items()}
         self._finished(strategy, projectors=kept)
 
 
 def _means(vectors: Tensor, samples: int) -> Tensor:
-    """Input vectors (groups, n, inputs) averaged over the samples, one mean per position."""
+    """Input vectors (groups, n, inputs) averaged over the samples, one mean per position.
+
+    Inputs that do not belong to samples, such as learned prompts, have one mean.
+    """
     groups, n, inputs = vectors.shape
-    positions = 1 if n % samples else n // samples  # a layer may have seen something else
+    positions = 1 if n % samples else n // samples
     return vectors.double().reshape(groups, -1, positions, inputs).mean(1)

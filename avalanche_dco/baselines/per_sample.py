@@ -6,7 +6,7 @@ GRU, models that return several tensors, ...) gets one backward pass per sample.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from textwrap import shorten
 
 import torch
@@ -46,8 +46,8 @@ def mean_transformed_gradients(
 ) -> dict[str, Tensor]:
     r"""Average a function of each sample's gradient: :math:`\frac1N \sum_n f(\nabla \ell_n)`.
 
-    :param model: the model, in the mode in which its gradients are wanted; no sample's output may
-        depend on another sample, so batch normalisation has to be in eval mode.
+    :param model: the model, evaluated in eval mode and restored; no sample's output may depend on
+        another sample.
     :param batches: inputs, targets and task labels, on the model's device.
     :param loss: the loss, as it is for a batch of one sample.
     :param transform: ``torch.square`` or ``torch.abs``.
@@ -58,6 +58,7 @@ def mean_transformed_gradients(
     verdicts: Verdicts = {}
     samples = 0
     with model_kept(model, weights=False), rnn_backward_in_eval_mode(model):
+        model.eval()
         for batch in batches:
             samples += len(batch[0])
             for name, value in _batch_sums(model, batch, loss, transform, verdicts):
@@ -72,16 +73,15 @@ def _batch_sums(
     names: dict[Tensor, str] = {p: name for name, p in model.named_parameters() if p.requires_grad}
     with torch.enable_grad(), recorded_calls(single_use_layers(model)) as calls:
         outputs = avalanche_forward(model, x, task_labels)
-    rounding = _rounding(model, calls, outputs) if isinstance(outputs, Tensor) else 0.0
-    if not _has_samples_first(model, batch, outputs, rounding):
-        yield from _one_by_one(model, names, batch, None, rounding, loss, transform)
+    if not _has_samples_first(model, batch, calls, outputs):
+        yield from _one_by_one(model, names, batch, loss, transform)
         return
     try:
         with torch.enable_grad():
             losses = _losses(outputs, y, loss)
     except _NotVectorisable as error:
         _warn_of_loop("the criterion", error)
-        yield from _one_by_one(model, names, batch, outputs.detach(), rounding, loss, transform)
+        yield from _one_by_one(model, names, batch, loss, transform)
         return
     _refuse_infinite(losses, outputs)
     closed = in_closed_form(calls, losses, verdicts)
@@ -103,38 +103,39 @@ def _batch_sums(
         if gradient is not None
     }
     if used:
-        whole = outputs.detach()
+        width = outputs.shape[-1]
         try:
-            found = _vectorised(model, [*used.values()], batch, whole, rounding, loss, transform)
-        except ModelError:
-            raise
+            found = _vectorised(model, [*used.values()], batch, width, loss, transform)
         except _NotVectorisable as error:
             _warn_of_loop("the model", error)
-            yield from _one_by_one(model, used, batch, whole, rounding, loss, transform)
+            yield from _one_by_one(model, used, batch, loss, transform)
         else:
             yield from found.items()
 
 
-def _has_samples_first(model: nn.Module, batch: Batch, outputs: object, rounding: float) -> bool:
+def _has_samples_first(
+    model: nn.Module, batch: Batch, calls: Sequence[Call], outputs: object
+) -> bool:
     """Whether the outputs are one tensor with the samples in its first dimension.
 
-    Refuses a model in which a sample's output depends on the others.
+    Refuses a model that answers to the first or the last sample alone otherwise than in the batch.
     """
     x, _, task_labels = batch
     if not (isinstance(outputs, Tensor) and outputs.ndim and len(outputs) == len(x)):
         return False
+    ends = [0, -1]
     try:
         with torch.no_grad():
-            alone = avalanche_forward(model, x[:1], task_labels[:1])
+            alone = [avalanche_forward(model, x[[n]], task_labels[[n]]) for n in ends]
     except _NotVectorisable as error:
         raise ModelError(
             f"the model takes a batch of {len(x)} samples but not a sample alone ({error}), so "
             "per-sample gradients are not defined; replace the layer that needs several samples "
             "(batch normalisation without running statistics, for example)."
         ) from error
-    if alone.shape != outputs[:1].shape:
+    if any(one.shape != outputs[:1].shape for one in alone):
         return False
-    _refuse_mixing(alone, outputs[:1], rounding)
+    _refuse_mixing(torch.cat(alone), outputs[ends], _rounding(model, calls, outputs))
     return True
 
 
@@ -148,23 +149,15 @@ def _one_by_one(
     model: nn.Module,
     names: dict[Tensor, str],
     batch: Batch,
-    outputs: Tensor | None,
-    rounding: float,
     loss: Loss,
     transform: Transform,
 ) -> Sums:
-    """The definition: one backward pass per sample.
-
-    :param names: the names of the parameters wanted.
-    :param outputs: of the whole batch, the samples first; None where they are not.
-    """
+    """The definition: one backward pass per sample, for the parameters that have names."""
     for n in range(len(batch[0])):
         x, y, task_label = (part[n : n + 1] for part in batch)
         with torch.enable_grad():
             alone = avalanche_forward(model, x, task_label)
             value = loss(alone, y).sum()
-        if outputs is not None:
-            _refuse_mixing(alone, outputs[n : n + 1], rounding)
         _refuse_infinite(value, alone)
         gradients = torch.autograd.grad(value, [*names], allow_unused=True)
         for name, gradient in zip(names.values(), gradients, strict=True):
@@ -176,51 +169,47 @@ def _vectorised(
     model: nn.Module,
     names: list[str],
     batch: Batch,
-    outputs: Tensor,
-    rounding: float,
+    width: int,
     loss: Loss,
     transform: Transform,
 ) -> dict[str, Tensor]:
-    """The named parameters' sums, by ``torch.func.vmap``."""
+    """The named parameters' sums, by ``torch.func.vmap``.
+
+    :param width: of the outputs; a head may have fewer, which Avalanche fills up with zeros.
+    """
     tensors = {name: p.detach() for name, p in model.named_parameters()} | dict(
         model.named_buffers()
     )
     chosen = {name: tensors[name] for name in names}
     sums = {name: torch.zeros_like(tensor) for name, tensor in chosen.items()}
 
-    for x, y, task, whole in _by_task(model, batch, outputs):
+    for x, y, task in _by_task(model, batch):
 
         def loss_of_one(
             parameters: dict[str, Tensor], x: Tensor, y: Tensor, task: tuple[int, ...] = task
-        ) -> tuple[Tensor, Tensor]:
+        ) -> Tensor:
             out = functional_call(model, tensors | parameters, (x.unsqueeze(0), *task))
-            if task:  # Avalanche fills narrower heads up with zeros when it is given a batch
-                out = functional.pad(out, (0, outputs.shape[1] - out.shape[1]))
-            return loss(out, y.unsqueeze(0)), out.squeeze(0)
+            if task:
+                out = functional.pad(out, (0, width - out.shape[1]))
+            return loss(out, y.unsqueeze(0))
 
-        per_sample = vmap(grad(loss_of_one, has_aux=True), in_dims=(None, 0, 0))
+        per_sample = vmap(grad(loss_of_one), in_dims=(None, 0, 0))
         size = max(1, CHUNK_ELEMENTS // sum(p.numel() for p in chosen.values()))
-        for x_part, y_part, whole_part in zip(
-            x.split(size), y.split(size), whole.split(size), strict=True
-        ):
-            gradients, alone = per_sample(chosen, x_part, y_part)
-            _refuse_mixing(alone, whole_part, rounding)
-            for name, gradient in gradients.items():
+        for x_part, y_part in zip(x.split(size), y.split(size), strict=True):
+            for name, gradient in per_sample(chosen, x_part, y_part).items():
                 sums[name] += transform(gradient).sum(0)
     return sums
 
 
-def _by_task(
-    model: nn.Module, batch: Batch, outputs: Tensor
-) -> Iterator[tuple[Tensor, Tensor, tuple[int, ...], Tensor]]:
+def _by_task(model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor, tuple[int, ...]]]:
     """Split a batch by task, because a vectorised model cannot branch on its samples."""
     x, y, task_labels = batch
     if not is_multi_task_module(model):
-        yield x, y, (), outputs
+        yield x, y, ()
         return
     for task in task_labels.unique().tolist():
         chosen = (task_labels == task).to(x.device)
-        yield x[chosen], y[chosen], (task,), outputs[chosen]
+        yield x[chosen], y[chosen], (task,)
 
 
 def _rounding(model: nn.Module, calls: Iterable[Call], outputs: Tensor) -> float:

@@ -35,6 +35,7 @@ from avalanche_dco.plugins.support.checks import InputChecks
 from avalanche_dco.plugins.support.declared import DeclaredSettings, setting
 from avalanche_dco.plugins.support.kept import Shapes
 from avalanche_dco.plugins.support.model_state import model_kept, random_state_kept
+from avalanche_dco.plugins.support.sampling import as_tensors
 from avalanche_dco.plugins.support.state import PluginState
 
 
@@ -171,9 +172,14 @@ class ProjectionPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlu
         called: set[str] = set()
         with model_kept(model, weights=False), random_state_kept():
             model.eval()
+            fetched = as_tensors(dataset) if passes > 1 else None
             orders = [torch.randperm(len(dataset))[:samples] for _ in range(passes)]
             for indices in itertools.chain(*(order.split(batch_size) for order in orders)):
-                x, *_, task_labels = collate([dataset[index] for index in indices.tolist()])
+                if fetched is None:
+                    batch = collate([dataset[index] for index in indices.tolist()])
+                else:
+                    batch = [part[indices] for part in fetched]
+                x, *_, task_labels = batch
                 with recorded_calls(layers.values()) as calls:
                     avalanche_forward(model, x.to(strategy.device), task_labels)
                 vectors: dict[str, list[Tensor]] = {}

@@ -18,6 +18,7 @@ from avalanche_dco.plugins.base import DirectionConstrainedPlugin
 from avalanche_dco.plugins.dco_kron import DCOKronPlugin
 from avalanche_dco.plugins.support.gradients import criterion_gradients, trainable
 from avalanche_dco.plugins.support.isolation import isolated
+from avalanche_dco.plugins.support.model_state import random_state_kept
 from avalanche_dco.plugins.support.sampling import BatchStream
 from avalanche_dco.plugins.support.settings import check_count
 
@@ -87,7 +88,7 @@ class Capacity(_DirectionMetric):
 
     def _measured(self, strategy: SupervisedTemplate, metric: str) -> MetricValue:
         # The number that isolated() draws must not show outside either.
-        with torch.random.fork_rng(), isolated(strategy):
+        with random_state_kept(), isolated(strategy):
             share = mean_share(self._span, _gradients(strategy, self.batches))
         self._shares[metric] = share
         return self._value(strategy, metric, share)

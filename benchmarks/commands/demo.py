@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from benchmarks.commands.summary import table_of_runs, wide_console
 from benchmarks.runs.execution import RunOptions
 from benchmarks.runs.planning import Plan, Request
-from benchmarks.runs.progress import ProgressView, run_jobs
+from benchmarks.runs.progress import run_jobs
 from benchmarks.runs.provenance import provenance
 from benchmarks.runs.runners import available_cores, in_processes, threads_per_job
 
@@ -27,7 +27,7 @@ def main() -> None:
     threads = threads_per_job(cores)
     with TemporaryDirectory() as folder:
         options = RunOptions(Path(folder), threads, provenance(threads))
-        results = run_jobs(jobs, in_processes(cores), options, ProgressView(), cores)
+        results = run_jobs(jobs, in_processes(cores), options)
     console = wide_console()
     console.print(table_of_runs(results))
     average = {

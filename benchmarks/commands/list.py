@@ -33,7 +33,7 @@ def _benchmarks() -> Table:
     shown = _table("Benchmarks (--benchmark)", "name", "what it is", "data below --data-root")
     for name, task in TASKS.items():
         data = ", ".join(files.folder for files in task.files) or "none needed"
-        shown.add_row(name, task.summary, data + (" (or --npz FILE)" if task.takes_npz else ""))
+        shown.add_row(name, task.summary, data + (" (or --npz FILE)" if task.arrays_like else ""))
     return shown
 
 

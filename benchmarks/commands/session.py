@@ -10,8 +10,7 @@ from typing import Any
 
 from benchmarks.commands.arguments import runner_and_options
 from benchmarks.runs.jobs import Job
-from benchmarks.runs.progress import JsonView, ProgressView, Result, print_json, run_jobs
-from benchmarks.runs.runners import available_cores
+from benchmarks.runs.progress import Result, print_json, run_jobs
 
 
 class Session:
@@ -22,7 +21,6 @@ class Session:
 
     def __init__(self, args: argparse.Namespace):
         self._json: bool = args.json
-        self._at_a_time: int = args.jobs or available_cores()
         self._runner, self._options = runner_and_options(args)
         self._start = time.monotonic()
         self._runs = 0
@@ -35,8 +33,7 @@ class Session:
         :param failures_count: whether a failure is one of the command.
         """
         unique = list({job.folder_name: job for job in jobs}.values())
-        view = JsonView() if self._json else ProgressView()
-        results = run_jobs(unique, self._runner, self._options, view, self._at_a_time)
+        results = run_jobs(unique, self._runner, self._options, as_json=self._json)
         self._runs += len(results)
         if failures_count:
             self._failures += [result for result in results if result.failure is not None]

@@ -39,7 +39,7 @@ def table_of_runs(results: Sequence[Result]) -> Table:
     shown.add_column("benchmark", no_wrap=True)
     shown.add_column("method", no_wrap=True)
     shown.add_column("seed", justify="right")
-    for title in ("average", "FWI", "BWT", "seconds", "gradients", "kept MB"):
+    for title in ("average", "FWI", "BWT", "seconds", "gradients", "memory (MB)"):
         shown.add_column(title, justify="right")
     for result in results:
         if (row := result.summary) is not None:
@@ -74,7 +74,7 @@ def table_of_means(results: Sequence[Result]) -> Table:
     shown = Table(title="Test error in %, mean ± standard deviation over seeds", box=box.SIMPLE)
     shown.add_column("method", no_wrap=True)
     for title in ("seeds", "average", "FWI", "BWT", "average - DCO's", "seconds", "gradients",
-                  "kept MB", "peak MB"):  # fmt: skip
+                  "memory (MB)", "peak (MB)"):  # fmt: skip
         shown.add_column(title, justify="right")
     for row in _statistics(results):
         shown.add_row(

@@ -11,11 +11,15 @@ A table stands between two comments, of which the first says what it shows:
                                                       those that OTHER (if given) has too
   <!-- table: speed PART -->                         steps, others, tasks, growth or training
   <!-- table: task-sums NETWORK -->                  the study of that name, for one network
+  <!-- table: free-shares NETWORK -->                free directions in the study task-sums
+  <!-- table: kron-speed -->                         the study of that name
   <!-- table: resnet -->                             the study of that name
   <!-- table: faults -->                             the study of that name
   <!-- table: long-stream -->                        the study of that name
   <!-- table: overview STUDY ... -->                  all methods on the real streams; the same as a
                                                       figure in docs/figures/overview.svg
+  <!-- table: upstream-lines -->                     the study upstream
+  <!-- table: upstream-left-out -->                  benchmarks/upstream/omissions.py
   <!-- end of table -->
 
 With --check nothing is written; the exit status tells whether all tables are up to date.
@@ -68,9 +72,12 @@ def pages() -> list[Path]:
     return [_REPOSITORY / "README.md", *sorted((_REPOSITORY / "docs").rglob("*.md"))]
 
 
-def renewed(text: str) -> str:
-    """A page's text with every table made from the results."""
-    return _TABLE.sub(lambda m: m[1] + make_table(m["what"].split()) + m[3], text)
+def renewed(text: str, **where: Path) -> str:
+    """A page's text with every table made from the results.
+
+    :param where: ``results``, the folder with the results, if it is another one.
+    """
+    return _TABLE.sub(lambda m: m[1] + make_table(m["what"].split(), **where) + m[3], text)
 
 
 def make_table(what: list[str], results: Path = RESULTS) -> str:
@@ -98,7 +105,11 @@ _KINDS: dict[str, Callable[[Path, list[str]], Shown | Rows]] = {
     "setting-sources": sources,
     "speed": study_tables.speed,
     "task-sums": kron_tables.task_sums,
+    "free-shares": kron_tables.free_shares,
+    "kron-speed": kron_tables.speed,
     "resnet": kron_tables.resnet,
     "faults": study_tables.faults,
     "long-stream": study_tables.long_stream,
+    "upstream-lines": study_tables.upstream_lines,
+    "upstream-left-out": study_tables.upstream_left_out,
 }

@@ -205,9 +205,9 @@ def _note(labels: Sequence[str], entries: Sequence[Entry]) -> str:
         rest = ", ".join(word for word in own if word not in label and word not in common)
         changed.setdefault(rest, []).append(name)
     changed.pop("", None)
-    told = [f"all: {', '.join(common)}"] if common else []
-    told += [f"{', '.join(who)}: {rest}" for rest, who in changed.items()]
-    return " ".join(parts + ([f"Changed or chosen: {'; '.join(told)}."] if told else []))
+    changes = [f"all: {', '.join(common)}"] if common else []
+    changes += [f"{', '.join(who)}: {rest}" for rest, who in changed.items()]
+    return " ".join(parts + ([f"Changed or chosen: {'; '.join(changes)}."] if changes else []))
 
 
 def _seeds(names: Sequence[str], entries: Sequence[Entry]) -> str:

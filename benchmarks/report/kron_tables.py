@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pandas as pd
 
 from benchmarks.report.error_tables import Rows
 from benchmarks.report.statistics import number, statistic
-from benchmarks.runs.kept import read_study, study_path
+from benchmarks.runs.kept import read_measurements, read_study, study_path
+from benchmarks.studies.task_sums.figure import FIRST, points, strength_of
 from benchmarks.studies.task_sums.study import SHOWN
 from benchmarks.studies.task_sums.sums import TITLES
 
-_GROWTHS = {1.0: "", 0.5: " / √n", 0.0: " / n"}
+_SHARES = (1.0, 0.5, 0.3, 0.2, 0.1, 0.05, 0.0)
+"""Where the table of free directions divides them."""
 _SETTING = ("sum", "strength", "growth", "floor", "seed")
 
 
@@ -24,7 +27,7 @@ def task_sums(results: Path, names: list[str]) -> Rows:
     """
     (network,) = names
     frames = [
-        run.metrics.assign(**{k: run.config[k] for k in _SETTING})
+        run.metrics.assign(label=strength_of(run)).assign(**{k: run.config[k] for k in _SETTING})
         for run in read_study(study_path("task-sums", results)).runs.values()
         if run.config["network"] == network
     ]
@@ -34,17 +37,39 @@ def task_sums(results: Path, names: list[str]) -> Rows:
     rows = []
     order = {name: place for place, name in enumerate(TITLES)}
     frame = frame.assign(place=frame["sum"].map(order))
-    keys = ["place", "sum", "growth", "strength", "floor"]
-    for (_, name, growth, strength, floor), runs in frame.groupby(keys):
+    keys = ["place", "sum", "growth", "strength", "label", "floor"]
+    for (_, name, _, _, label, floor), runs in frame.groupby(keys):
         errors = {n: 100 * runs[runs["trained"] == n]["value"] for n in counted}
         rows.append(
             {
                 "sum": TITLES[str(name)] + (f", floor {floor:g}" if floor else ""),
-                "λ": f"{strength:g}" + _GROWTHS[float(str(growth))],
+                "strength": str(label),
                 **{f"{n} tasks": str(statistic(errors[n])) for n in counted},
             }
         )
     return rows
+
+
+def free_shares(results: Path, names: list[str]) -> Rows:
+    """The error on the newest task by the share of the first layer's free directions.
+
+    :param results: folder with the results.
+    :param names: the network.
+    """
+    (network,) = names
+    rows = points(read_study(study_path("task-sums", results)), network)
+    return [
+        {
+            "free directions of the first layer": f"{low:g} to {high:g}",
+            "error on the newest task %": f"{inside.min():.1f} to {inside.max():.1f}",
+            "median %": f"{inside.median():.1f}",
+            "settings": str(rows[chosen]["label"].nunique()),
+        }
+        for high, low in itertools.pairwise(_SHARES)
+        if not (
+            inside := rows[chosen := (rows[FIRST] > low) & (rows[FIRST] <= high)]["newest"]
+        ).empty
+    ]
 
 
 def resnet(results: Path, names: list[str]) -> Rows:
@@ -66,4 +91,25 @@ def resnet(results: Path, names: list[str]) -> Rows:
             "peak memory (MB)": f"{run.outcome['peak_megabytes']:.0f}",
         }
         for run in runs
+    ]
+
+
+def speed(results: Path, names: list[str]) -> Rows:
+    """What DCO-KRON costs against plain SGD.
+
+    :param results: folder with the results.
+    :param names: nothing.
+    """
+    frame, _ = read_measurements(study_path("kron-speed", results))
+    return [
+        {
+            "network": str(row["network"]),
+            "SGD, ms per step": number(row["naive_ms"], 1),
+            "DCO-KRON": number(row["kron_ms"], 1),
+            "ratio": number(row["ratio"]),
+            "estimate and eigenvectors": f"{row['once_seconds']:.1f} s, "
+            f"{100 * row['share_of_a_task']:.1f} % of a task",
+            "memory (MB)": number(row["memory_mb"], 1),
+        }
+        for _, row in frame.iterrows()
     ]

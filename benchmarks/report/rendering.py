@@ -48,11 +48,15 @@ def _rendered(template: str, report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"plain": _plain, "table": _table}
+    environment.filters |= {"plain": _plain, "table": markdown_of}
     return environment.get_template(template).render(report=report, figures=FIGURES)
 
 
-def _table(table: Table) -> str:
+def markdown_of(table: Table) -> str:
+    """A table of the report, with its caption.
+
+    :param table: the table.
+    """
     lines = [list(map(_plain, table.columns))]
     for section in table.sections:
         if section.title:

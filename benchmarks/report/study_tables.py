@@ -11,6 +11,7 @@ import pandas as pd
 from benchmarks.report.error_tables import Rows, Shown
 from benchmarks.report.statistics import number
 from benchmarks.runs.kept import read_measurements, study_path
+from benchmarks.upstream.omissions import OMISSIONS
 
 _EXPERIENCES = (2, 10, 25, 50, 75, 100)
 
@@ -30,6 +31,28 @@ def faults(results: Path, names: list[str]) -> Shown:
     totals = counted[counts].sum()
     rows.append({"fault": "**together**"} | {name: f"**{totals[name]}**" for name in counts})
     return Shown(rows)
+
+
+def upstream_lines(results: Path, names: list[str]) -> Shown:
+    """How many lines ``python -m benchmarks upstream`` adds to each file of Avalanche.
+
+    :param results: folder with the results.
+    :param names: none.
+    """
+    counted, _ = read_measurements(study_path("upstream", results))
+    rows = [
+        {"file": f"`{row['file']}`", "lines": f"{row['lines']:,}"} for _, row in counted.iterrows()
+    ]
+    return Shown([*rows, {"file": "**together**", "lines": f"**{counted['lines'].sum():,}**"}])
+
+
+def upstream_left_out(results: Path, names: list[str]) -> Shown:
+    """What the contribution to Avalanche does without.
+
+    :param results: not needed.
+    :param names: none.
+    """
+    return Shown([{"left out": one.what, "why": one.why} for one in OMISSIONS])
 
 
 def long_stream(results: Path, names: list[str]) -> Shown:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from avalanche.training.templates import SupervisedTemplate
+from filelock import FileLock, Timeout
 
 from avalanche_dco.errors import CheckpointError
 from avalanche_dco.persistence import maybe_load_checkpoint, save_checkpoint
 from benchmarks.runs.jobs import Job
 from benchmarks.runs.learning import OnProgress, learn
-from benchmarks.runs.locking import exclusively
 from benchmarks.runs.records import read_outcome, write_config, write_outcome
 
 _REPORT_EVERY = 0.5  # seconds
@@ -69,6 +70,30 @@ class FolderCheckpoints:
         """Forget the state, and what was being written when a process was killed."""
         for path in (self._path, *self._folder.glob("*.part")):
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def exclusively(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Hold a folder; wait while another process does.
+
+    The lock belongs to the process and ends with it, also when it is killed.
+
+    :param folder: the folder; made if it does not exist.
+    :param on_wait: called once if there is something to wait for.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / ".lock"
+    lock = FileLock(path)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        on_wait()
+        lock.acquire()
+    try:
+        yield
+    finally:
+        path.unlink()  # while it is held: filelock takes no lock on a file without a name
+        lock.release()
 
 
 def execute(

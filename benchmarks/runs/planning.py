@@ -14,7 +14,8 @@ from benchmarks.runs.cost import COUNTED_SETTINGS, COUNTED_TRAINING
 from benchmarks.runs.jobs import Job, Split
 from benchmarks.runs.training import Settings, Training, divided
 from benchmarks.runs.values import check_values, with_derived
-from benchmarks.streams.catalogue import Data, data_hashes, label, provide
+from benchmarks.streams.catalogue import TASKS, Data, data_hashes, provide
+from benchmarks.streams.cifar import EXPERIENCES
 
 
 @dataclass(frozen=True)
@@ -241,3 +242,18 @@ class Plan:
 
 def _has(method: Method, name: str) -> bool:
     return name in method.arguments
+
+
+def label(name: str, data: Data, hashes: dict[str, str]) -> str:
+    """What results are called: the benchmark, or the file that took its data's place.
+
+    The number of experiences tells apart the benchmarks that one file can be split for.
+
+    :param name: name of the benchmark.
+    :param data: where the data is.
+    :param hashes: what :func:`data_hashes` found.
+    """
+    like = TASKS[name].arrays_like
+    if data.npz is None or like is None:
+        return name
+    return f"split{EXPERIENCES[like]}-{data.npz.name}-{hashes[data.npz.name][:8]}"

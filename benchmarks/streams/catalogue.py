@@ -23,7 +23,7 @@ from avalanche_dco.models import MLP, ConvNet, TaskMasked, mlp_100, mlp_256
 from avalanche_dco.persistence.files import checksum
 from benchmarks.runs.precision import Bfloat16Training
 from benchmarks.streams import digits
-from benchmarks.streams.cifar import EXPERIENCES, read_arrays, split_arrays, split_cifar
+from benchmarks.streams.cifar import read_arrays, split_arrays, split_cifar
 from benchmarks.streams.mnist import two_domains
 
 
@@ -58,11 +58,6 @@ class Task:
     masked: bool
     files: tuple[DataSet, ...] = ()
     arrays_like: int | None = None
-
-    @property
-    def takes_npz(self) -> bool:
-        """Whether arrays may come in place of its data."""
-        return self.arrays_like is not None
 
     def model(self, classes: int, precision: str = "float32") -> nn.Module:
         """The network as methods get it.
@@ -224,6 +219,21 @@ def missing_files(name: str, root: Path | None) -> list[str]:
     return [file for file in expected if root is None or not (root / file).exists()]
 
 
+def require_files(name: str, root: Path | None) -> None:
+    """Raise unless the data folder has all files of a benchmark, and they can be read.
+
+    :param name: name of the benchmark.
+    :param root: the data folder.
+    """
+    missing = missing_files(name, root)
+    if missing:
+        raise SettingError(
+            f"the data of {name} are not there. Give --data-root a folder that holds "
+            f"{', '.join(missing)}.{_own_arrays(name)}"
+        )
+    provide(name, Data(root))
+
+
 def provide(name: str, data: Data) -> None:
     """See to it that the data can be read: download what is missing, or say what is expected.
 
@@ -233,12 +243,12 @@ def provide(name: str, data: Data) -> None:
     if data.npz is not None:
         like = TASKS[name].arrays_like
         if like is None:
-            able = [other for other, task in TASKS.items() if task.takes_npz]
+            able = [other for other, task in TASKS.items() if task.arrays_like]
             raise SettingError(f"--npz is for {' and '.join(able)}, not for {name}.")
         read_arrays(data.npz, like)
         return
     missing = ", ".join(missing_files(name, data.root))
-    own = " Or bring arrays of the same shape with --npz FILE." if TASKS[name].takes_npz else ""
+    own = _own_arrays(name)
     if data.root is None and missing:
         raise SettingError(
             f"--benchmark {name} needs data. Give --data-root a folder that holds {missing}; what "
@@ -259,6 +269,10 @@ def provide(name: str, data: Data) -> None:
             ) from error
 
 
+def _own_arrays(name: str) -> str:
+    return " Or bring arrays of the same shape with --npz FILE." if TASKS[name].arrays_like else ""
+
+
 def data_hashes(name: str, data: Data) -> dict[str, str]:
     """SHA-256 of every file a benchmark reads, by its name; of the digits, the embedded array.
 
@@ -272,21 +286,6 @@ def data_hashes(name: str, data: Data) -> dict[str, str]:
         return {"scikit-learn digits": checksum([images.tobytes(), labels.tobytes()])}
     root = data.root or Path()
     return {path: _digest(root / path) for files in TASKS[name].files for path in files.paths()}
-
-
-def label(name: str, data: Data, hashes: dict[str, str]) -> str:
-    """What results are called: the benchmark, or the file that took its data's place.
-
-    The number of experiences tells apart the benchmarks that one file can be split for.
-
-    :param name: name of the benchmark.
-    :param data: where the data is.
-    :param hashes: what :func:`data_hashes` found.
-    """
-    like = TASKS[name].arrays_like
-    if data.npz is None or like is None:
-        return name
-    return f"split{EXPERIENCES[like]}-{data.npz.name}-{hashes[data.npz.name][:8]}"
 
 
 def _digest(path: Path) -> str:

@@ -59,15 +59,23 @@ class ShuffledBatches:
     :param tensors: one row per sample each.
     :param batch_size: samples per batch; the last may have fewer.
     :param dataset: the data set that the tensors are of, for plugins that draw from it.
+    :param generator: of the order; torch's own if None.
     """
 
-    def __init__(self, tensors: Sequence[Tensor], batch_size: int, dataset: Any = None):
-        self._tensors, self._batch_size = tensors, batch_size
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        batch_size: int,
+        dataset: Any = None,
+        generator: torch.Generator | None = None,
+    ):
+        self._tensors, self._batch_size, self._generator = tensors, batch_size, generator
         self.shuffled_dataset = dataset
 
     def __len__(self) -> int:
         return math.ceil(len(self._tensors[0]) / self._batch_size)
 
     def __iter__(self) -> Iterator[list[Tensor]]:
-        for indices in torch.randperm(len(self._tensors[0])).split(self._batch_size):
+        order = torch.randperm(len(self._tensors[0]), generator=self._generator)
+        for indices in order.split(self._batch_size):
             yield [tensor[indices] for tensor in self._tensors]

@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
+import pandas as pd
+
 from avalanche_dco.errors import SettingError
+from benchmarks.upstream.contribution import contribution
 from benchmarks.upstream.fixes import REPOSITORY, fixes, installed_avalanche
 
 
-def write_bundle(out: Path) -> list[Path]:
-    """Write the patches of the defects with the texts of their pull requests.
+def write_bundle(out: Path) -> tuple[list[Path], pd.DataFrame]:
+    """Write the patches, each beside the text of its pull request.
 
     :param out: the folder; made if need be, and empty otherwise.
-    :return: the files that were written.
+    :return: the files that were written, and how many lines the methods add to each file.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise SettingError(f"--out {out} is not an empty folder; give another one, or empty it.")
-    folder = out / "fixes"
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(REPOSITORY / "docs" / "upstream" / "index.md", out / "README.md")
-    for fix in fixes(installed_avalanche()):
-        (folder / f"{fix.name}.md").write_text(fix.text)
-        (folder / f"{fix.name}.patch").write_text(fix.patch)
-    return sorted(path for path in out.rglob("*") if path.is_file())
+    avalanche, pages = installed_avalanche(), REPOSITORY / "docs" / "upstream"
+    patches = {"dco": contribution(avalanche)}
+    patches |= {f"fixes/{fix.name}": fix.patch for fix in fixes(avalanche)}
+    texts = {"README.md": (pages / "index.md").read_text()}
+    for name, patch in patches.items():
+        texts[f"{name}.patch"] = patch
+        texts[f"{name}.md"] = (pages / f"{Path(name).name}.md").read_text()
+    for path, text in texts.items():
+        (out / path).parent.mkdir(parents=True, exist_ok=True)
+        (out / path).write_text(text)
+    return sorted(out / path for path in texts), added_lines(patches["dco"])
+
+
+def added_lines(patch: str) -> pd.DataFrame:
+    """How many lines a patch adds to each file.
+
+    :param patch: the patch.
+    """
+    lines: dict[str, int] = {}
+    for line in patch.splitlines():
+        if line.startswith("+++ "):
+            path = line.removeprefix("+++ b/")
+            lines[path] = 0
+        elif line.startswith("+"):
+            lines[path] += 1
+    return pd.DataFrame(lines.items(), columns=["file", "lines"])

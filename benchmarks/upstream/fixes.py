@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,13 +26,11 @@ class Fix:
     """One pull request.
 
     :param name: what it is called.
-    :param text: what it says.
     :param patch: what it changes.
     :param test: the path of its unittest.
     """
 
     name: str
-    text: str
     patch: str
     test: str
 
@@ -59,16 +58,20 @@ def _fix(defect: Defect, avalanche: Path) -> Fix:
     if blackened(before) == before:  # otherwise Black would change more than the defect
         after = blackened(after)
     test = f"tests/training/test_fix_{defect.name}.py"
-    patch = unified_diff(before, after, path) + unified_diff("", _test(defect, test), test)
-    text = (REPOSITORY / "docs" / "upstream" / f"{defect.name}.md").read_text()
-    return Fix(defect.name, text, patch, test)
+    added = test_module(test, "test_defects", defect.test)
+    patch = unified_diff(before, after, path) + unified_diff("", added, test)
+    return Fix(defect.name, patch, test)
 
 
-def _test(defect: Defect, path: str) -> str:
-    """The unittest of one defect, with what it needs of the templates."""
+def test_module(path: str, template: str, *classes: str) -> str:
+    """Unittests, with what they need of the templates.
+
+    :param path: where they are going to be.
+    :param template: the template's name.
+    :param classes: the classes to take from it.
+    """
     library = Library(REPOSITORY, ("benchmarks",))
-    module = f"{TEMPLATES}.test_defects"
-    needed = Needed(library, [Name(module, defect.test)])
-    doc = library.part(Name(module, defect.test)).node.body[0].value.value  # type: ignore[attr-defined]
-    target = Target(path, (f"{TEMPLATES}.",), doc, main="unittest.main()")
-    return composed(needed, [target])[path]
+    names = [Name(f"{TEMPLATES}.{template}", name) for name in classes]
+    doc = ast.get_docstring(library.part(names[0]).node)  # type: ignore[arg-type]
+    target = Target(path, (f"{TEMPLATES}.",), doc or "", main="unittest.main()")
+    return composed(Needed(library, names), [target])[path]

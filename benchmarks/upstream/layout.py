@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 from itertools import groupby
 from typing import Any
@@ -52,6 +53,7 @@ def wrapped(text: str) -> str:
 
     :param text: a module.
     """
+    text = _RULER.sub(_shortened, _FOR_OUR_TOOLS.sub("", text))
     lines = text.split("\n")
     blocks = [
         (node.lineno - 1, node.end_lineno or node.lineno, "")
@@ -80,6 +82,10 @@ def _wrapped_block(lines: list[str], prefix: str) -> list[str]:
         indent = _indent(line)
         text = line.strip().removeprefix(prefix)
         hanging = indent + _HANGING.get(text.split(" ")[0], "")
+        if any(
+            before.endswith("::") for before in [before for before in done if before.strip()][-1:]
+        ):
+            hanging += " " * 4  # a line of an example
         while lines and _continues(lines[0].strip().removeprefix(prefix), lines[0], hanging):
             text += " " + lines.pop(0).strip().removeprefix(prefix)
         closing = '"""' if text.endswith('"""') else ""
@@ -96,7 +102,16 @@ def _wrapped_block(lines: list[str], prefix: str) -> list[str]:
     return done
 
 
-_HANGING = {":param": " " * 4, ":return:": " " * 4, "*": " " * 2, "-": " " * 2}
+_FOR_OUR_TOOLS = re.compile(r"  # (?:type: ignore|noqa)\b.*$", re.MULTILINE)
+_RULER = re.compile(r"^( *)# -{4,} (.*)$", re.MULTILINE)
+
+
+def _shortened(ruler: re.Match[str]) -> str:
+    start, title = f"{ruler[1]}# ", f" {ruler[2]}"
+    return start + "-" * (COLUMNS - len(start + title)) + title
+
+
+_HANGING = {":param": " " * 4, ":return:": " " * 4, "*": " " * 2, "-": " " * 2, "..": " " * 10}
 """How far the lines after the first are indented, by what an entry starts with."""
 
 
@@ -104,7 +119,7 @@ def _continues(text: str, line: str, hanging: str) -> bool:
     return (
         text not in ("", '"""')
         and _indent(line) == hanging
-        and text.split(" ", 1)[0] not in (*_HANGING, "..")
+        and text.split(" ", 1)[0] not in _HANGING
     )
 
 

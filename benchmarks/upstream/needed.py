@@ -66,9 +66,8 @@ class Needed:
         """The names that occur in what is kept of a definition."""
         nodes = list(self.kept_nodes(name))
         quoted = {str(n.value) for n in nodes if isinstance(n, ast.Constant)}
-        module = self.library.module(name.module)
-        known = {*module.parts, *module.imports}
-        return {n.id for n in nodes if isinstance(n, ast.Name)} | (quoted & known)
+        own = set(self.library.module(name.module).parts)
+        return {n.id for n in nodes if isinstance(n, ast.Name)} | (quoted & own)
 
     def kept_nodes(self, name: Name) -> Iterator[ast.AST]:
         """The syntax nodes of a definition without the members that are left out."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 
 from avalanche_dco.errors import DCOError
 from benchmarks.upstream.edits import span
@@ -24,6 +25,8 @@ _SETS = re.compile(r"\bset\(|\.keys\(\)|^{[^:]*}$")
 
 def portable(found: Import) -> Import:
     """The import of the same name that Python 3.8 has."""
+    if found.module == "avalanche.training.templates":  # is imported after the plugins
+        return Import(found.module, found.attribute, found.bound, True)
     if found.module == "collections.abc" and found.attribute in _ABSTRACT:
         return Import("typing", found.attribute, found.bound, found.typing_only)
     if found.module == "typing" and found.attribute in _LATER_TYPING:
@@ -53,31 +56,26 @@ class Rendered:
     def _changes(self, definition: ast.stmt) -> Iterator[Change]:
         yield from self._bases(definition)
         bare = _annotations(definition)
-        done: set[ast.AST] = set()
+        self._done: set[ast.AST] = {base for base in _bases(definition) if self._left_out(base)}
         for node in self._needed.kept_nodes(self._name):
-            if node in done or not hasattr(node, "lineno"):
+            if node in self._done or not hasattr(node, "lineno"):
                 continue
             change = self._renamed(node)
-            if change is None and node not in bare:
-                change = self._portable(node, definition)
-                if change is not None:
-                    done.update(ast.walk(node))
             if change is not None:
                 yield change
+            elif node not in bare:
+                yield from self._portable(node, definition)
 
     def _bases(self, definition: ast.stmt) -> Iterator[Change]:
         """Drop bases that are left out."""
-        bases = definition.bases if isinstance(definition, ast.ClassDef) else []
-        stay = [base for base in bases if not self._left_out(base)]
-        if len(stay) < len(bases):
-            start, stop = span(self._source, bases[0])[0], span(self._source, bases[-1])[1]
-            yield start, stop, ", ".join(self._text(base) for base in stay)
+        bases = _bases(definition)
+        for base, following in zip(bases, [*bases[1:], None], strict=False):
+            if self._left_out(base):
+                start, stop = span(self._source, base)
+                yield start, stop if following is None else span(self._source, following)[0], ""
 
     def _left_out(self, node: ast.expr) -> bool:
-        if not isinstance(node, ast.Name):
-            return False
-        found = self._library.resolve(self._name.module, node.id)
-        return isinstance(found, Name) and self._library.instead.get(found, found) is None
+        return self._library.is_left_out(self._name.module, node)
 
     def _renamed(self, node: ast.AST) -> Change | None:
         quoted = isinstance(node, ast.Constant) and isinstance(node.value, str)
@@ -111,52 +109,68 @@ class Rendered:
     def _definition(self) -> ast.stmt:
         return self._library.part(self._name).node
 
-    def _portable(self, node: ast.AST, definition: ast.stmt) -> Change | None:
+    def _portable(self, node: ast.AST, definition: ast.stmt) -> Iterator[Change]:
         """Write what Python 3.8 does not know in another way."""
-        if isinstance(node, ast.Call):
-            return self._portable_call(node)
-        if isinstance(definition, ast.Assign | ast.AnnAssign):
-            return self._portable_alias(node)
         if isinstance(node, ast.With) and len(node.items) > 1:
-            start = span(self._source, node)[0]
-            stop = self._source.index(":", span(self._source, node.items[-1].context_expr)[1])
-            items = (
-                self._text(item.context_expr)
-                + (f" as {self._text(item.optional_vars)}" if item.optional_vars else "")
-                for item in node.items
-            )
-            return start, stop, f"with {', '.join(items)}"
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-            parts = [self._text(part) for part in _operands(node)]
-            if not any(_SETS.search(part) for part in parts):
-                merged = ", ".join(f"**{part}" for part in parts)
-                return (*span(self._source, node), f"{{{merged}}}")
-        return None
+            items = [
+                (item.context_expr, item.optional_vars or item.context_expr) for item in node.items
+            ]
+            spans = [(self._span(first)[0], self._span(last)[1]) for first, last in items]
+            colon = self._source.index(":", spans[-1][1])
+            yield from _joined((self._span(node)[0], colon), spans, "with ", ", ", "")
+        elif isinstance(node, ast.Call):
+            yield from self._portable_call(node)
+        elif isinstance(definition, ast.Assign | ast.AnnAssign):
+            yield from self._portable_alias(node)
+        elif _is_union(node):
+            parts = _operands(node)
+            if not any(_SETS.search(self._source[slice(*self._span(part))]) for part in parts):
+                yield from self._rejoined(node, "{**", ", **", "}")
 
-    def _portable_call(self, node: ast.Call) -> Change | None:
+    def _portable_call(self, node: ast.Call) -> Iterator[Change]:
         """A call of zip that is strict, or of isinstance with a union."""
         if any(keyword.arg == "strict" for keyword in node.keywords):
-            return span(self._source, node.args[-1])[1], span(self._source, node)[1] - 1, ""
-        if getattr(node.func, "id", "") == "isinstance" and isinstance(node.args[1], ast.BinOp):
-            kinds = ", ".join(self._text(kind) for kind in _operands(node.args[1]))
-            return (*span(self._source, node.args[1]), f"({kinds})")
-        return None
+            yield self._span(node.args[-1])[1], self._span(node)[1] - 1, ""
+        if getattr(node.func, "id", "") == "isinstance" and _is_union(node.args[1]):
+            yield from self._rejoined(node.args[1], "(", ", ", ")")
 
-    def _portable_alias(self, node: ast.AST) -> Change | None:
+    def _portable_alias(self, node: ast.AST) -> Iterator[Change]:
         """A type that has a name, which is evaluated."""
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        if _is_union(node):
             self.imports.add(Import("typing", "Union", "Union"))
-            parts = ", ".join(self._text(part) for part in _operands(node))
-            return (*span(self._source, node), f"Union[{parts}]")
+            yield from self._rejoined(node, "Union[", ", ", "]")
         if isinstance(node, ast.Subscript):
             generic = _GENERIC.get(getattr(node.value, "id", ""))
             if generic is not None:
                 self.imports.add(Import("typing", generic, generic))
-                return (*span(self._source, node.value), generic)
-        return None
+                yield (*self._span(node.value), generic)
 
-    def _text(self, node: ast.AST) -> str:
-        return self._source[slice(*span(self._source, node))]
+    def _rejoined(self, node: ast.AST, start: str, between: str, end: str) -> Iterator[Change]:
+        """The operands of a union with other text around and between them."""
+        spans = [self._span(part) for part in _operands(node)]
+        self._done.update(part for part in ast.walk(node) if _is_union(part))
+        return _joined(self._span(node), spans, start, between, end)
+
+    def _span(self, node: ast.AST) -> tuple[int, int]:
+        return span(self._source, node)
+
+
+def _joined(
+    whole: tuple[int, int], spans: list[tuple[int, int]], start: str, between: str, end: str
+) -> Iterator[Change]:
+    """Other text before, between and after some parts of a text, which stay."""
+    yield whole[0], spans[0][0], start
+    for one, other in pairwise(spans):
+        yield one[1], other[0], between
+    yield spans[-1][1], whole[1], end
+
+
+def _is_union(node: ast.AST) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr)
+
+
+def _bases(definition: ast.stmt) -> list[ast.expr]:
+    return definition.bases if isinstance(definition, ast.ClassDef) else []
 
 
 def _annotations(definition: ast.AST) -> set[ast.AST]:
@@ -170,7 +184,7 @@ def _annotations(definition: ast.AST) -> set[ast.AST]:
     return found
 
 
-def _operands(node: ast.expr) -> list[ast.expr]:
+def _operands(node: ast.AST) -> list[ast.AST]:
     """The operands of a chain of unions."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         return [*_operands(node.left), *_operands(node.right)]
@@ -178,13 +192,12 @@ def _operands(node: ast.expr) -> list[ast.expr]:
 
 
 def _applied(source: str, changes: Iterable[Change], start: int, stop: int) -> str:
-    """Part of a source with changes made; one within another is made first."""
+    """Part of a source with changes made; one within another is not."""
     text, shift = source[start:stop], -start
     kept: list[Change] = []
-    for change in sorted(changes, key=lambda c: (c[0], -c[1])):
-        if kept and change[1] <= kept[-1][1]:
-            continue  # inside of one that is replaced as a whole
-        kept.append(change)
+    for change in sorted(changes, key=lambda c: c[:2]):
+        if not kept or change[0] >= kept[-1][1]:
+            kept.append(change)
     for first, last, new in reversed(kept):
         text = text[: first + shift] + new + text[last + shift :]
     return text

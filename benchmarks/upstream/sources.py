@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -87,6 +87,10 @@ def parts_of(source: str, body: Sequence[ast.stmt]) -> Iterator[Part]:
         yield Part(name, node, start, len(source) if stop < 0 else stop + 1)
 
 
+def _within(inner: tuple[int, int, str], outer: tuple[int, int, str]) -> bool:
+    return inner != outer and outer[0] <= inner[0] and inner[1] <= outer[1]
+
+
 def _defined(node: ast.stmt) -> str | None:
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return node.name
@@ -135,6 +139,7 @@ class Library:
     :param instead: definitions that take the place of others; None for those that are left out.
     :param without: members of classes that are left out, ``Class.member``.
     :param builtins: definitions that a name known everywhere takes the place of.
+    :param prepared: what is done with a module's name and text before the changes.
     """
 
     root: Path
@@ -143,15 +148,54 @@ class Library:
     instead: Mapping[Name, Name | None] = field(default_factory=dict)
     without: frozenset[str] = frozenset()
     builtins: Mapping[Name, str] = field(default_factory=dict)
+    prepared: Callable[[str, str], str] = lambda name, source: source
     _modules: dict[str, Module] = field(default_factory=dict)
 
     def module(self, name: str) -> Module:
         """A module, with its changes made."""
         if name not in self._modules:
             path = self.root / (name.replace(".", "/") + ".py")
-            source = edited(path.read_text(), self.edits.get(name, ()), str(path))
+            source = self.prepared(name, path.read_text())
+            source = edited(source, self.edits.get(name, ()), str(path))
             self._modules[name] = Module(name, source)
+            self._modules[name] = Module(name, self._without_calls(self._modules[name]))
         return self._modules[name]
+
+    def is_left_out(self, module: str, node: ast.AST | None) -> bool:
+        """Whether a node is the name of a definition that is left out."""
+        found = self.resolve(module, node.id) if isinstance(node, ast.Name) else None
+        return isinstance(found, Name) and self.instead.get(found, found) is None
+
+    def _without_calls(self, module: Module) -> str:
+        """The text without statements and contexts that only call what is left out."""
+
+        def calls(node: ast.AST) -> bool:
+            return isinstance(node, ast.Call) and self.is_left_out(module.name, node.func)
+
+        changes = []
+        blocks = [getattr(node, "body", None) for node in ast.walk(module.tree)]
+        only = {block[0] for block in blocks if isinstance(block, list) and len(block) == 1}
+        for node in ast.walk(module.tree):
+            alone = isinstance(node, ast.If) and not node.orelse and len(node.body) == 1
+            statement = node.body[0] if alone and isinstance(node, ast.If) else node
+            if isinstance(statement, ast.Expr) and calls(statement.value):
+                start, stop = span(module.source, node)
+                if node in only:
+                    changes.append((start, stop, "pass"))
+                    continue
+                line = _comment_above(module.source, module.source.rfind("\n", 0, start) + 1)
+                changes.append((line, module.source.index("\n", stop) + 1, ""))
+            elif isinstance(node, ast.With):
+                stay = [item for item in node.items if not calls(item.context_expr)]
+                if stay and len(stay) < len(node.items):
+                    start, stop = span(module.source, node)[0], span(module.source, node.body[0])[0]
+                    stop = module.source.rindex(":", start, stop)
+                    changes.append((start, stop, f"with {', '.join(map(ast.unparse, stay))}"))
+        source = module.source
+        whole = {change for change in changes if not any(_within(change, o) for o in changes)}
+        for start, stop, text in sorted(whole, reverse=True):
+            source = source[:start] + text + source[stop:]
+        return source
 
     def resolve(self, module: str, name: str) -> Name | Import | None:
         """What a name stands for in a module; None for a local name or one known everywhere."""

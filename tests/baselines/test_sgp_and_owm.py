@@ -16,6 +16,7 @@ from avalanche_dco.baselines.gradient_projection import (
     project_out,
     shrunk_projector,
 )
+from avalanche_dco.baselines.owm import _means
 from avalanche_dco.baselines.projection import ProjectionPlugin
 from avalanche_dco.core.layers import as_matrix, groups_of, input_vectors
 from avalanche_dco.errors import ModelError, SettingError
@@ -147,13 +148,21 @@ def test_owm_is_made_of_the_means_of_batches() -> None:
     torch.testing.assert_close(plugin.projectors["0"][0].double(), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_alpha_decays_over_all_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_positions_have_means_of_their_own_and_other_inputs_have_one() -> None:
+    vectors = torch.arange(12.0).reshape(1, 6, 2)  # two samples with three positions each
+    assert _means(vectors, 2).tolist() == [[[3.0, 4.0], [5.0, 6.0], [7.0, 8.0]]]
+    assert _means(vectors, 4).tolist() == [[[5.0, 6.0]]]
+
+
+@pytest.mark.parametrize("rows", [1, 5, 10**6])
+def test_alpha_decays_over_all_passes(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     scales: list[float] = []
 
     def listen(projector: Tensor, vectors: Tensor) -> Tensor:
-        scales.append(vectors[0, 0, -1].item() ** -2)  # the bias's input is 1 / sqrt(alpha)
+        scales.extend(vectors[0, :, -1].pow(-2).tolist())  # the bias's input is 1 / sqrt(alpha)
         return projector
 
+    monkeypatch.setattr("avalanche_dco.baselines.owm._ROWS", rows)
     monkeypatch.setattr("avalanche_dco.baselines.owm.shrunk_projector", listen)
     trained(mlp, OWMPlugin(8.0, alpha_decay=0.25, layers=["0"]), PERMUTED[:1], train_epochs=2)
     batches = 2 * -(-len(PERMUTED[0].dataset) // 64)

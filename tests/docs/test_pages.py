@@ -6,6 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 import torch
+from _pytest.mark.structures import ParameterSet
 
 from docs.run_pages import (
     README,
@@ -26,14 +27,23 @@ def _one_generator() -> None:
     torch.manual_seed(0)
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+_SLOW = ("cost", "plug_in")  # a measurement of times, and the example that `make wheel-test` runs
+
+
+def _marked(paths: list[Path]) -> list[ParameterSet]:
+    return [
+        pytest.param(path, marks=[pytest.mark.slow] if path.stem in _SLOW else []) for path in paths
+    ]
+
+
+@pytest.mark.parametrize("page", _marked(pages()), ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_blocks_of_a_page_run_and_print_what_it_shows(page: Path) -> None:
     text, figures = run_page(page)
     assert agrees(page.read_text(encoding="utf-8"), text)
     assert all((page.parent / "figures" / name).exists() for name in figures)
 
 
-@pytest.mark.parametrize("script", scripts(), ids=lambda script: script.stem)
+@pytest.mark.parametrize("script", _marked(scripts()), ids=lambda script: script.stem)
 def test_an_example_runs_and_prints_what_is_shown(script: Path) -> None:
     printed, files = run_script(script)
     assert agrees(script.with_suffix(".txt").read_text(encoding="utf-8"), printed)

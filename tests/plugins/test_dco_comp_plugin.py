@@ -260,3 +260,13 @@ def test_later_experiences_learn_fewer_directions_if_told_to(monkeypatch, shrink
     assert {decay for _, decay, _ in learned} == {0.9}
     of_first_layer, of_last_layer = {"0.weight": 2, "0.bias": 2}, {"2.weight": 1, "2.bias": 1}
     assert learned[0][2] == of_first_layer | of_last_layer
+
+
+@pytest.mark.parametrize("benchmark", ["", "split-mnist", "mnist-fashion"])
+def test_it_trains_with_the_published_settings(benchmark):
+    published = DCOCompPlugin.published(benchmark) | COMP
+    plugin = DCOCompPlugin(**published | {"new_task_k": 6, "gradient_source": "criterion"})
+    train(small_mlp(), blobs(3), [plugin])
+    state = plugin.state_dict()["memory"]["tasks"]
+    assert state["shares"] is None  # all directions count alike
+    assert len(state["targets"]) == 3

@@ -19,7 +19,7 @@ from avalanche_dco import (
     DCOPlugin,
     GPMPlugin,
 )
-from avalanche_dco.errors import SettingError
+from avalanche_dco.errors import SettingError, StateError
 from avalanche_dco.plugins.support.declared import DeclaredSettings, setting
 from avalanche_dco.plugins.support.settings import AUTHORS, OURS, PAPER, authors, paper
 
@@ -123,6 +123,18 @@ def test_sources():
 def test_states_record_plain_settings_and_are_bound_by_some():
     assert Inherits._SETTINGS == ("size", "share", "kind", "more")
     assert Inherits._BINDING == ("share",)
+
+
+@pytest.mark.parametrize("plugin", PLUGINS.values())
+def test_states_of_every_plugin_record_its_settings(plugin):
+    recorded = {name for name, one in plugin.SETTINGS.items() if one.recorded}
+    assert plugin().state_dict()["settings"].keys() == recorded != set()
+
+
+def test_a_state_of_dco_is_bound_by_couple_layers():
+    state = DCOPlugin(couple_layers=True).state_dict()
+    with pytest.raises(StateError, match="made with couple_layers=True, and this DCOPlugin has"):
+        DCOPlugin(couple_layers=False).load_state_dict(state)
 
 
 def test_arguments_by_place_go_before_inherited_ones_by_name():

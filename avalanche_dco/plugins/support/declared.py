@@ -54,10 +54,11 @@ class DeclaredSettings:
             cls.SETTINGS = MappingProxyType({**cls.SETTINGS, **own})
             for name, one in own.items():
                 setattr(cls, name, one.default)
-            cls._SETTINGS = tuple(n for n, s in cls.SETTINGS.items() if s.recorded)
-            cls._BINDING = tuple(n for n, s in cls.SETTINGS.items() if s.binding)
             if "__init__" not in vars(cls):
                 cls.__init__ = _initialiser(cls.__qualname__, cls.SETTINGS)  # type: ignore[method-assign]
+        # For every class: other bases may have these names, too.
+        cls._SETTINGS = tuple(n for n, s in cls.SETTINGS.items() if s.recorded)
+        cls._BINDING = tuple(n for n, s in cls.SETTINGS.items() if s.binding)
         if "__init__" not in vars(cls) or declared:
             cls.__doc__ = documented(cls.__doc__, cls.SETTINGS)
 

@@ -45,16 +45,6 @@ class BatchStream:
         self._num_workers = num_workers
         self._tensors = as_tensors(dataset)
 
-    @property
-    def batches_per_epoch(self) -> int:
-        """The paper's |T_i|, with the incomplete batch that usual training ends an epoch with."""
-        return -(-self._size // self._batch_size)
-
-    @property
-    def is_cached(self) -> bool:
-        """Whether batches are cut from tensors."""
-        return self._tensors is not None
-
     def __iter__(self) -> Iterator[Any]:
         if self._tensors is None:
             return iter(

@@ -1,9 +1,8 @@
 """The networks, data and training of the paper's Section 3: two classes, 8 x 8 pixels."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,8 +12,9 @@ from torch.nn import functional
 from torchvision.datasets import CIFAR10, MNIST  # type: ignore[import-untyped]
 from tqdm import tqdm
 
-from avalanche_dco.errors import SettingError
 from benchmarks.streams.arrays import read_npz
+from benchmarks.streams.catalogue import require_files
+from benchmarks.streams.data_path import ShuffledBatches
 
 BATCH_SIZE = 128
 
@@ -34,24 +34,19 @@ class Setup:
     momentum: float = 0.0
     weight_decay: float = 0.0
 
+    def batches(self, seed: int) -> ShuffledBatches:
+        """Mini-batches in a new order at every reading.
+
+        :param seed: seed of the order.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        return ShuffledBatches((self.inputs, self.targets), BATCH_SIZE, generator=generator)
+
     def sgd(self, model: nn.Module) -> torch.optim.SGD:
         """The optimizer of this setup."""
         return torch.optim.SGD(
             model.parameters(), self.lr, momentum=self.momentum, weight_decay=self.weight_decay
         )
-
-
-class ShuffledBatches:
-    """Mini-batches of tensors in a new order at every reading; far faster than a DataLoader."""
-
-    def __init__(self, inputs: Tensor, targets: Tensor, seed: int):
-        self.inputs, self.targets = inputs, targets
-        self.generator = torch.Generator().manual_seed(seed)
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        order = torch.randperm(len(self.targets), generator=self.generator)
-        for chosen in order.split(BATCH_SIZE):
-            yield self.inputs[chosen], self.targets[chosen]
 
 
 def _mlp() -> nn.Module:
@@ -89,40 +84,20 @@ def _prepared(images: Tensor, mean: list[float], std: list[float]) -> Tensor:
     return (small - torch.tensor(mean).view(1, -1, 1, 1)) / torch.tensor(std).view(1, -1, 1, 1)
 
 
-def _read(data_set: type, root: Path, files: str, instead: str) -> Any:
-    """Training images and labels as torchvision stores them."""
-    name = data_set.__name__
-    try:
-        return data_set(str(root), train=True, download=False)
-    except RuntimeError as error:
-        raise SettingError(
-            f"{name} is not under {root}: expected {root}/{files}, as torchvision.datasets.{name}"
-            "(root, download=True) puts them there. Give their place with --data-root DIR, or "
-            f"{instead}."
-        ) from error
-    except Exception as error:  # a changed byte can make torchvision fail in any way
-        raise SettingError(
-            f"{name} under {root} cannot be read ({type(error).__name__}: {error}). Put "
-            "undamaged files there."
-        ) from error
-
-
 def _mnist(data_root: Path, npz: Path | None) -> Setup:
-    files = "MNIST/raw/train-images-idx3-ubyte and train-labels-idx1-ubyte"
-    data = _read(MNIST, data_root, files, "use --data digits, which needs no download")
+    require_files("split-mnist", data_root)
+    data = MNIST(str(data_root))
     images, targets = _two_classes(data.data.unsqueeze(1), data.targets)
     inputs = _prepared(images, [0.1307], [0.3081]).flatten(1)
     return Setup("MNIST 0/1", inputs, targets, _mlp, lr=1e-3)
 
 
-def _cifar10_arrays(data_root: Path, npz: Path | None) -> tuple[np.ndarray, np.ndarray]:
+def _cifar10_arrays(data_root: Path, npz: Path | None) -> list[np.ndarray]:
     if npz is not None:
-        images, labels = read_npz(npz, ("train",))
-        return images, labels
-    files = "cifar-10-batches-py/data_batch_1 to data_batch_5"
-    instead = "an .npz file with x_train and y_train with --npz FILE"
-    data = _read(CIFAR10, data_root, files, instead)
-    return data.data.transpose(0, 3, 1, 2), np.asarray(data.targets)
+        return read_npz(npz, ("train",))
+    require_files("split-cifar10", data_root)
+    data = CIFAR10(str(data_root))
+    return [data.data.transpose(0, 3, 1, 2), np.asarray(data.targets)]
 
 
 def _cifar10(data_root: Path, npz: Path | None) -> Setup:
@@ -182,7 +157,7 @@ def train_to_convergence(
     :param seed: seed of the order of the batches.
     :param max_steps: where to end if the loss never saturates.
     """
-    batches = ShuffledBatches(setup.inputs, setup.targets, seed)
+    batches = setup.batches(seed)
     model.train()
     previous, current, steps, converged = float("inf"), float("inf"), 0, False
     stream = (batch for _ in iter(int, 1) for batch in batches)

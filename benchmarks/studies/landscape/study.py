@@ -28,7 +28,7 @@ from benchmarks.runs.kept import (
 )
 from benchmarks.runs.provenance import provenance
 from benchmarks.studies.landscape import figures, observations
-from benchmarks.studies.landscape.setups import SETUPS, Setup, ShuffledBatches, train_to_convergence
+from benchmarks.studies.landscape.setups import SETUPS, Setup, train_to_convergence
 
 FIGURES = RESULTS.parent.parent / "docs" / "figures" / "landscape"
 _NOT_RECORDED = {"data_root", "npz", "out", "figures", "command", "run"}  # paths of one machine
@@ -77,7 +77,7 @@ def trained(setup: Setup, args: argparse.Namespace) -> tuple[nn.Module, Gradient
         model,
         nn.CrossEntropyLoss(),
         optimizer,
-        ShuffledBatches(setup.inputs, setup.targets, args.seed + 1),
+        setup.batches(args.seed + 1),
         steps=args.steps,
         progress=partial(tqdm, total=args.steps, desc="gradients", unit="step"),
     )

@@ -31,7 +31,7 @@ from avalanche_dco.errors import SettingError
 from avalanche_dco.plots.style import look_of
 from benchmarks.runs.kept import RESULTS, add_out_argument, study_path, write_measurements
 from benchmarks.runs.provenance import provenance
-from benchmarks.streams.catalogue import missing_files
+from benchmarks.streams.catalogue import require_files
 from benchmarks.studies.speed import core, training
 
 _FIGURE = RESULTS.parent.parent / "docs" / "figures" / "speed.png"
@@ -57,8 +57,8 @@ def run(args: argparse.Namespace) -> int:
     """Measure everything, write the study and the figure."""
     if args.threads < 1:
         raise SettingError(f"--threads {args.threads}: use at least 1.")
-    if args.data_root is not None and (lacking := missing_files("split-mnist", args.data_root)):
-        raise SettingError(f"--data-root {args.data_root} does not hold {', '.join(lacking)}.")
+    if args.data_root is not None:
+        require_files("split-mnist", args.data_root)
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     sizes = core.QUICK if args.quick else core.Sizes()

@@ -23,7 +23,7 @@ from benchmarks.runs.execution import RunOptions
 from benchmarks.runs.jobs import Job
 from benchmarks.runs.planning import Assignment, Plan, Request
 from benchmarks.runs.precision import Bfloat16Training
-from benchmarks.runs.progress import ProgressView, run_jobs
+from benchmarks.runs.progress import run_jobs
 from benchmarks.runs.provenance import provenance
 from benchmarks.runs.runners import in_processes
 from benchmarks.streams.catalogue import Data
@@ -56,7 +56,7 @@ def trainings(sizes: Sizes, data_root: Path | None) -> Iterator[Row]:
     ]
     with TemporaryDirectory() as folder:
         options = RunOptions(Path(folder), threads, provenance(threads))
-        results = run_jobs(jobs, in_processes(1), options, ProgressView(), 1)
+        results = run_jobs(jobs, in_processes(1), options)
     for failed in (result for result in results if result.summary is None):
         raise DCOError(f"{failed.job.title} failed: {failed.failure}")
     of = {(one.job.protocol, one.job.method, one.job.seed): one.summary or {} for one in results}

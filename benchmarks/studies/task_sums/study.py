@@ -31,6 +31,7 @@ from benchmarks.runs.kept import Study, read_study, study_path, write_study
 from benchmarks.runs.provenance import provenance
 from benchmarks.runs.records import Run
 from benchmarks.streams.mnist import flat_tensors
+from benchmarks.studies.task_sums.figure import draw
 from benchmarks.studies.task_sums.sums import SUMS, TaskSum
 
 SAMPLES, BATCH_OF_ESTIMATE, DAMP_EVERY, NEGLIGIBLE = 1000, 32, 8, 0.02
@@ -106,6 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--floors", nargs="+", type=float, default=[0.0])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--tasks", type=int, help="permutations; fewer than usual for a quick look")
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="also draw free directions")
     parser.add_argument(
         "--out", type=Path, default=study_path("task-sums"), metavar="FILE", help="the study"
     )
@@ -128,6 +130,8 @@ def run(args: argparse.Namespace) -> int:
             study.add([made])
             write_study(args.out, study)
         print(line(study.runs[setting.name]), flush=True)
+    if args.figure is not None:
+        draw(read_study(args.out), args.network).savefig(args.figure, dpi=150)
     return 0
 
 

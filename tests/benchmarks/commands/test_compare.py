@@ -13,7 +13,7 @@ from benchmarks.presets import PRESETS, Preset
 from benchmarks.runs.execution import execute
 from benchmarks.runs.jobs import Job
 from benchmarks.runs.planning import Assignment, Plan, Request
-from benchmarks.runs.progress import Result, Times
+from benchmarks.runs.progress import Result, run_jobs
 from benchmarks.runs.runners import Event
 from benchmarks.runs.training import Training
 from tests.support.benchmark_runs import _in_this_process, quick_job  # noqa: F401
@@ -180,23 +180,24 @@ def test_paired_means():
     assert "average_minus_dco" not in dco
 
 
-def test_the_time_left_is_that_of_earlier_runs_of_the_method(monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr("benchmarks.runs.progress.time.monotonic", lambda: clock[0])
+def test_bars_and_lines_follow_the_runs(capsys):
     training = Training(1, 1, 1.0, 0.0)
-    jobs = [Job("b", "b", method, seed, "paper", training, {})
-            for seed in (1, 2) for method in ("naive", "dco")]  # fmt: skip
-    times = Times(jobs, at_a_time=1)
-    assert times.seconds_left() is None
-    for job, took in zip(jobs[:2], (2.0, 100.0), strict=True):
-        times.note(job, Event(0, "started"))
-        clock[0] += took
-        times.note(job, Event(0, "done", {}))
-    assert times.seconds_left() == pytest.approx(102.0)
-    times.note(jobs[2], Event(2, "started"))
-    times.note(jobs[2], Event(2, "progress", (1, 2)))
-    assert times.seconds_left() == pytest.approx(101.0)
-    assert times.text == "2/4 runs, about 2 min left"
+    jobs = [Job("b", "b", method, 1, "paper", training, {}) for method in ("naive", "dco")]
+
+    def runner(jobs, options):
+        yield Event(0, "started")
+        yield Event(0, "progress", (1, 2))
+        yield Event(0, "note", "something odd")
+        yield Event(1, "failed", "Traceback\nValueError: no")  # lost before it began
+        yield Event(0, "done", {"average": 1.25, "seconds": 3.0})
+
+    done, failed = run_jobs(jobs, runner, None)
+    assert done.summary["average"] == 1.25
+    assert failed.failure.endswith("no")
+    lines = capsys.readouterr().err
+    assert "b: naive, seed 1: something odd" in lines
+    assert "[1/2] b: dco, seed 1 FAILED: ValueError: no" in lines
+    assert "[2/2] b: naive, seed 1: error 1.25 %, 3 s of training" in lines
 
 
 def test_validation_runs_are_not_evaluated_on_test_data(tmp_path, monkeypatch):

@@ -190,14 +190,14 @@ def test_what_was_left_out_is_named(page, report):
     assert "10 finished runs, 1 unfinished, 1 problems with files" in report[0][0].read_text()
 
 
-def test_configuration_is_told(page, report):
+def test_configuration_is_shown(page, report):
     source = report[0][0].read_text()
     assert "python -m benchmarks run --methods a-gem" in source
-    told = {cells[0]: cells[1] for cells in page.rows if len(cells) == 2}
-    assert told["commit"] == "c0ffee"
-    assert told["torch"] == "2.9.9"
-    assert told["data digits"] == "ab" * 32
-    assert told["own arrays"].endswith("cd" * 32)
+    shown = {cells[0]: cells[1] for cells in page.rows if len(cells) == 2}
+    assert shown["commit"] == "c0ffee"
+    assert shown["torch"] == "2.9.9"
+    assert shown["data digits"] == "ab" * 32
+    assert shown["own arrays"].endswith("cd" * 32)
 
 
 def test_markdown(report):

@@ -14,8 +14,7 @@ import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.runs import execution
-from benchmarks.runs.execution import FolderCheckpoints, execute
-from benchmarks.runs.locking import exclusively
+from benchmarks.runs.execution import FolderCheckpoints, exclusively, execute
 from benchmarks.runs.planning import Assignment
 from benchmarks.runs.records import read_outcome
 from benchmarks.runs.runners import Event, in_processes, threads_per_job

@@ -7,7 +7,7 @@ from PIL import Image
 from benchmarks.__main__ import main
 from benchmarks.runs.kept import read_study
 from benchmarks.studies import capacity
-from benchmarks.studies.capacity_figures import cost_by_share, plot_errors, summary
+from benchmarks.studies.capacity import cost_by_share, plot_errors, summary
 from tests.support.learning import QUICK, blobs, small_mlp
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from avalanche_dco.core.kronecker import KroneckerFactors
 from benchmarks.__main__ import main
@@ -11,6 +12,7 @@ from benchmarks.commands.tables import make_table
 from benchmarks.report.statistics import statistic
 from benchmarks.runs.kept import Study, read_study, write_study
 from benchmarks.studies.task_sums import study
+from benchmarks.studies.task_sums.figure import draw
 from benchmarks.studies.task_sums.sums import (
     SUMS,
     EigenvalueSum,
@@ -104,13 +106,14 @@ def test_nearest_is_the_first_singular_pair_of_the_rearranged_sum(seed, outputs,
     torch.testing.assert_close(dense(*found), expected, rtol=1e-6, atol=1e-8)
 
 
+@settings(max_examples=20)
 @given(seeds, sizes, sizes)
 def test_kl_optimal_is_a_minimum_of_the_divergence(seed, outputs, inputs):
     """log det(S (x) A) + tr((S (x) A)^-1 sum) has no descent there."""
     torch.manual_seed(seed)
     first, second = task(outputs, inputs), task(outputs, inputs)
     total = explicit([first, second])
-    A, S = kl_optimal(0.0, rounds=200)((first.A, first.S), (second.A, second.S))
+    A, S = kl_optimal(0.0, rounds=100)((first.A, first.S), (second.A, second.S))
     A, S = A[0].requires_grad_(), S[0].requires_grad_()
     product = torch.kron(S, A)
     value = torch.logdet(product) + torch.linalg.solve(product, total).trace()
@@ -170,8 +173,23 @@ def test_the_study_measures_keeps_and_does_not_repeat(tmp_path, monkeypatch, cap
     assert len(run.metrics[run.metrics["metric"] == "NewError"]) == 6
     shares = run.metrics[run.metrics["metric"] == "FreeShare/1.weight"]
     assert (shares["value"].diff().dropna() < 0).all()
-    assert main(command) == 0
+    assert main([*command, "--figure", str(tmp_path / "figure.png")]) == 0
     assert capsys.readouterr().out == shown
+    assert Image.open(tmp_path / "figure.png").size[0] > 500
+
+
+def test_the_figure_has_every_layer_and_every_strength():
+    images = torch.randn(300, 20)
+    network = study.Network(8, 2, 5, epochs=1, lr=0.05)
+    both = [study.Setting("mlp-256", "mean", s, g, 0.0, 1) for s, g in ((100, 0.0), (3, 1.0))]
+    kept = Study()
+    kept.add(study.measure(one, network, images, images[:, :3].argmax(1)) for one in both)
+    left, right = draw(kept, "mlp-256").axes
+    assert [one.get_label() for one in left.lines] == ["1.weight", "3.weight", "5.weight"]
+    assert [one.get_label() for one in right.lines] == ["λ = 100 / n", "λ = 3"]
+    run = kept.runs[both[1].name].metrics
+    shares = run[run["metric"] == "FreeShare/1.weight"]["value"]
+    assert list(right.lines[1].get_xdata()) == shares.tolist()
 
 
 @pytest.mark.parametrize(("growth", "expected"), [(1.0, 8.0), (0.5, 4.0), (0.0, 2.0)])
@@ -192,9 +210,12 @@ def test_the_table_has_the_means_over_seeds(tmp_path):
     kept.add(runs)
     write_study(tmp_path / "task-sums.json", kept)
     lines = make_table(["task-sums", "mlp-256"], tmp_path).splitlines()
-    assert lines[0] == "| sum | λ | 5 tasks |"
+    assert lines[0] == "| sum | strength | 5 tasks |"
     values = [
         100 * run.metrics[run.metrics["metric"] == "AverageError"]["value"].iloc[0] for run in runs
     ]
-    assert lines[2] == f"| sum of A, mean of S, floor 0.3 | 10 / √n | {statistic(values[1:])} |"
-    assert lines[3] == f"| KL-optimal, damped by 0.1 | 10 / √n | {values[0]:.2f} |"
+    assert lines[2] == f"| sum of A, mean of S, floor 0.3 | λ = 10 / √n | {statistic(values[1:])} |"
+    shares = make_table(["free-shares", "mlp-256"], tmp_path).splitlines()[2:]
+    assert shares
+    assert all(shown.endswith("| 1 |") for shown in shares)  # one strength
+    assert lines[3] == f"| KL-optimal, damped by 0.1 | λ = 10 / √n | {values[0]:.2f} |"

@@ -6,15 +6,20 @@ import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from benchmarks.__main__ import main
+from benchmarks.runs.kept import RESULTS, read_measurements, study_path
+from benchmarks.upstream import wrappers
 from benchmarks.upstream.fixes import DEFECTS, installed_avalanche
+from tests.support.contributed import RUNS
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).resolve().parents[3]
 UNITTEST = ("-m", "unittest", "discover", "-v", "-s", "tests/training")
 
 
@@ -47,45 +52,82 @@ def patched(bundle: Path) -> Path:
     return folder
 
 
-def run_tests(folder: Path, pattern: str) -> list[tuple[str, bool]]:
-    """Unittests and whether they pass, with the Avalanche in a folder."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", *UNITTEST, "-p", pattern],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"},
+def run(
+    folder: Path, *arguments: str, root: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Python with the Avalanche in a folder, and this package if its root is given."""
+    paths = os.pathsep.join(map(str, [folder, *([root] if root else [])]))
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", *arguments],
+        cwd=root or folder,
+        env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
-    found = re.findall(
-        r"^(test_\w+) \((.*)\).*?\.\.\. (?:.*\n)*?.*?(ok|FAIL|ERROR)$", done.stderr, re.M
-    )
-    assert found, done.stderr
+
+
+def run_tests(folder: Path, pattern: str) -> dict[str, bool]:
+    """Unittests and whether they pass, with the Avalanche in a folder."""
+    done = run(folder, *UNITTEST, "-p", pattern)
+    outcome = r"^(test_\w+) \((.*)\).*?\.\.\. (?:.*\n)*?.*?(ok|FAIL|ERROR)$"
+    found = re.findall(outcome, done.stderr, re.MULTILINE)
     assert f"Ran {len(found)} tests" in done.stderr, done.stderr
-    return [(f"{where}.{name}", outcome == "ok") for name, where, outcome in found]
+    return {f"{where}.{name}": outcome == "ok" for name, where, outcome in found}
 
 
-def test_every_defect_has_a_patch_and_a_text(bundle: Path) -> None:
-    for defect in DEFECTS:
-        assert (bundle / "fixes" / f"{defect.name}.patch").exists()
-        assert (bundle / "fixes" / f"{defect.name}.md").read_text().startswith("# ")
+def test_every_pull_request_has_a_patch_and_a_text(bundle: Path) -> None:
+    for name in ("dco", *(f"fixes/{defect.name}" for defect in DEFECTS)):
+        assert (bundle / f"{name}.patch").exists()
+        assert (bundle / f"{name}.md").read_text().startswith("# ")
 
 
-def test_each_test_of_a_defect_fails_before_and_passes_after(bundle: Path, patched: Path) -> None:
+def test_all_tests_pass_after_and_those_of_defects_fail_before(bundle: Path, patched: Path) -> None:
     plain = copy_of_avalanche(bundle.parent / "plain")
     shutil.copytree(patched / "tests", plain / "tests")
-    before, after = (run_tests(folder, "test_fix_*.py") for folder in (plain, patched))
-    assert [name for name, passed in before if passed] == []
-    assert [name for name, passed in after if not passed] == []
-    assert [name for name, _ in before] == [name for name, _ in after]
-    files = {name.split(".")[0] for name, _ in after}
-    assert files == {f"test_fix_{defect.name}" for defect in DEFECTS}
+    with ThreadPoolExecutor() as pool:
+        before, after = pool.map(run_tests, (plain, patched), ("test_fix_*.py", "test_*.py"))
+    assert [name for name, passed in before.items() if passed] == []
+    assert [name for name, passed in after.items() if not passed] == []
+    assert before.keys() <= after.keys()
+    files = {name.split(".")[0] for name in after}
+    assert files == {"test_dco", *(f"test_fix_{defect.name}" for defect in DEFECTS)}
+
+
+def test_results_on_digits_are_those_of_the_package_and_the_example_runs(patched: Path) -> None:
+    example = str(patched / "examples" / "dco.py")
+    done = run(patched, "-m", "tests.support.contributed", example, root=ROOT)
+    assert done.returncode == 0, done.stderr
+    *compared, naive, dco, comp, kron = done.stdout.splitlines()
+    assert [line for line in compared if not line.endswith(": same")] == []
+    assert len(compared) == 2 * len(RUNS)
+    for line, name in zip((naive, dco, comp, kron), ("Naive", *wrappers.NAMES), strict=True):
+        assert re.fullmatch(rf"{name}: \d+\.\d %", line)
+
+
+def test_it_stands_alone_and_plugin_files_are_short(bundle: Path, patched: Path) -> None:
+    assert "avalanche_dco" not in (bundle / "dco.patch").read_text()
+    for name in ("dco.py", "dco_kron.py"):
+        plugin = patched / "avalanche" / "training" / "plugins" / name
+        assert len(plugin.read_text().splitlines()) < 700
+
+
+def test_recorded_line_counts_are_about_right(bundle: Path) -> None:
+    fresh, recorded = (
+        read_measurements(study_path("upstream", results))[0].set_index("file")["lines"]
+        for results in (bundle, RESULTS)
+    )
+    advice = "write: python -m benchmarks upstream --out DIR --record; python -m benchmarks tables"
+    assert list(fresh.index) == list(recorded.index), advice
+    assert ((fresh - recorded).abs() <= 0.1 * fresh).all(), advice
+    for path, lines in fresh.items():
+        assert f"| `{path}` | {lines:,} |" in (bundle / "dco.md").read_text()
 
 
 def written(bundle: Path, patched: Path) -> list[Path]:
     """The files that the patches change or add."""
     texts = "".join(patch.read_text() for patch in patches(bundle))
-    return [patched / path for path in re.findall(r"^\+\+\+ b/(.*)$", texts, re.M)]
+    return [patched / path for path in re.findall(r"^\+\+\+ b/(.*\.py)$", texts, re.MULTILINE)]
 
 
 def test_the_style_is_that_of_avalanche(bundle: Path, patched: Path) -> None:
