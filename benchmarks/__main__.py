@@ -21,6 +21,8 @@ COMMANDS = {
     "tables": "benchmarks.commands.tables",
     "speed": "benchmarks.studies.speed.study",
     "upstream": "benchmarks.commands.upstream",
+    "newcomer": "benchmarks.studies.newcomer",
+    "cost-of-dco": "benchmarks.studies.cost_of_dco",
     "capacity": "benchmarks.studies.capacity",
     "landscape": "benchmarks.studies.landscape.study",
     "fisher-example": "benchmarks.studies.fisher_example",

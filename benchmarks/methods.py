@@ -190,13 +190,10 @@ def _plugged(name: str, plugin: Callable[..., SupervisedPlugin], **entries: Any)
     return Method(name, with_plugin(plugin), plugin, **entries)
 
 
-# The paper's step, with which the kept results were made.
-_OF_THE_PAPER: Setting = {"penalty_step": "gradient"}
-
 _ALL = (
     Method("naive", Naive),
-    Method("dco", DCO, DCOPlugin, fixed=_OF_THE_PAPER),
-    Method("dco-comp", DCOComp, DCOCompPlugin, fixed=_OF_THE_PAPER),
+    Method("dco", DCO, DCOPlugin),
+    Method("dco-comp", DCOComp, DCOCompPlugin),
     Method("dco-kron", DCOKron, DCOKronPlugin),
     _plugged(
         "ewc",

@@ -35,7 +35,7 @@ known on the way: DCO-COMP compresses by it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,18 +123,6 @@ class DirectionAutoencoder:
         self._units.append(unit)
         self._largest.append(largest)
 
-    def _refuse_gradient(self, energies: Tensor) -> None:
-        broken = [
-            repr(layer.name)
-            for layer, energy in zip(self._layers, energies, strict=True)
-            if torch.isnan(energy)
-        ]
-        raise GradientError(
-            f"The gradient of {', '.join(broken)} is infinite or not a number, so that no "
-            "direction can be learned from it. Look for invalid inputs, a learning rate that is "
-            "too high, or a criterion that divides by zero."
-        )
-
     @torch.no_grad()
     def update(self) -> float:
         """One step of Adam on rho times the relative reconstruction error.
@@ -145,7 +133,11 @@ class DirectionAutoencoder:
         """
         energies = torch.stack(self._energies)  # m x l
         if torch.isnan(energies).any():  # of an infinite entry, too: its unit is infinite
-            self._refuse_gradient(energies.sum(0))
+            raise broken_gradient(
+                layer.name
+                for layer, energy in zip(self._layers, energies.sum(0), strict=True)
+                if torch.isnan(energy)
+            )
         vanished = int((torch.stack(self._largest) <= self._vanishing).sum())
         self.observed += len(energies)
         self.vanished += vanished
@@ -181,6 +173,18 @@ class DirectionAutoencoder:
         """Drop the gradients: the directions alone are kept."""
         for layer in self._layers:
             layer.U.grad = layer.V.grad = None
+
+
+def broken_gradient(names: Iterable[str]) -> GradientError:
+    """The error to raise if gradients are infinite or not a number.
+
+    :param names: the parameters whose gradients they are.
+    """
+    return GradientError(
+        f"The gradient of {', '.join(map(repr, names))} is infinite or not a number, so that no "
+        "direction can be learned from it. Look for invalid inputs, a learning rate that is "
+        "too high, or a criterion that divides by zero."
+    )
 
 
 class _Layer:

@@ -23,17 +23,27 @@ from avalanche_dco.plugins.support.compatibility import (
     refuse_other_plugins,
     refuse_sparse_optimizer,
 )
-from avalanche_dco.plugins.support.direction_learning import decreasing_weights, learn_directions
+from avalanche_dco.plugins.support.direction_learning import (
+    decreasing_weights,
+    learn_directions,
+    sample_directions,
+)
 from avalanche_dco.plugins.support.gradient_samplers import (
     GradientSampler,
     LogitSampler,
     TrajectorySampler,
 )
-from avalanche_dco.plugins.support.gradients import assign, snapshot, trainable
+from avalanche_dco.plugins.support.gradients import (
+    assign,
+    require_one_tensor,
+    snapshot,
+    trainable,
+)
 from avalanche_dco.plugins.support.isolation import isolated
 from avalanche_dco.plugins.support.memory import MemoryLimit
 from avalanche_dco.plugins.support.penalised_training import PenalisedTraining
 from avalanche_dco.plugins.support.push import push_into_cone
+from avalanche_dco.plugins.support.reporting import Wait
 from avalanche_dco.plugins.support.training_batches import can_travel, training_batches
 
 if TYPE_CHECKING:
@@ -45,8 +55,15 @@ class DirectionConstrainedPlugin(
 ):
     """What DCO and DCO-COMP have in common; they differ in how directions are stored (step 4)."""
 
+    _COMPRESSES = False
+    """Whether step 4 compresses directions."""
     _ON_MODEL_DEVICE = False  # see _adapt_to
     _warned_of_early_evaluation = False
+
+    def __post_init__(self) -> None:
+        """Nobody has been told of a long wait yet."""
+        super().__post_init__()
+        self._wait = Wait()
 
     @property
     def _k_to_learn(self) -> int:
@@ -95,6 +112,12 @@ class DirectionConstrainedPlugin(
             self._adapt_to(dict(strategy.model.named_parameters()))
         self._start_training(strategy)
 
+    def after_forward(self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any) -> None:
+        """Refuse outputs of which no directions can be sampled, now rather than after training."""
+        if self.directions == "sampled" and self.autoencoder_updates:
+            require_one_tensor(strategy.mb_output)
+        super().after_forward(strategy, *args, **kwargs)
+
     # ------------------------------------------------------- steps 2 to 4, after an experience
 
     def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
@@ -106,9 +129,14 @@ class DirectionConstrainedPlugin(
     def _push_and_learn(self, strategy: SupervisedTemplate, **kwargs: Any) -> dict[str, Any]:
         parameters = trainable(strategy.model)
         before = snapshot(parameters)
+        self._wait.begin()
         try:
             with naming_experience(strategy), isolated(strategy):
-                batches = training_batches(strategy, kwargs.get("num_workers", 0))
+                batches = training_batches(
+                    strategy,
+                    kwargs.get("num_workers", 0),
+                    read=self._pushes or self.directions == "trained",
+                )
                 epochs = self.push_epochs if self._pushes and can_travel(strategy) else 0
                 x_star = self._push_into_cone(
                     strategy, batches.of_training, epochs * batches.per_epoch
@@ -129,13 +157,18 @@ class DirectionConstrainedPlugin(
     ) -> dict[str, Tensor]:
         """Step 2: x_i* = x_1 - theta (x_1 - x_2) / ||x_1 - x_2||; the model travels on."""
         return push_into_cone(
-            strategy, stream, length, averaged_points=self.averaged_points, theta=self.theta
+            strategy,
+            stream,
+            length,
+            averaged_points=self.averaged_points,
+            theta=self.theta,
+            wait=self._wait,
         )
 
     def _learn_directions(
         self, strategy: SupervisedTemplate, stream: Iterator[Any], x_star: dict[str, Tensor]
     ) -> tuple[Directions, Tensor] | None:
-        """Step 3: fit k directions to gradients of this task.
+        """Step 3: k directions along which the gradients of this task lie.
 
         :return: the directions and the shares of the gradients along them; None where there is
             nothing to learn.
@@ -143,10 +176,20 @@ class DirectionConstrainedPlugin(
         if self.autoencoder_updates == 0:
             return None
         constrained = self._constrained(strategy)
+        if self.directions == "sampled":
+            return sample_directions(
+                strategy,
+                constrained,
+                self._k_to_learn,
+                x_star,
+                self._wait,
+                like_trained=self._COMPRESSES,
+            )
         return learn_directions(
             strategy,
             self._sampler(strategy, stream, constrained, x_star),
             Directions.random(constrained, self._k_to_learn),
+            self._wait,
             updates=self.autoencoder_updates,
             lr=self.autoencoder_lr,
             lr_decay=self.autoencoder_lr_decay,

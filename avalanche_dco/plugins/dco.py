@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 class DCOPlugin(DirectionConstrainedPlugin):
     """Direction-Constrained Optimization (DCO): Algorithm 1 of Teng et al.
 
-    After each experience DCO pushes the weights into the cone of low loss that the optimizer's
-    trajectory points to, and learns, from gradients, the ``k`` directions along which the loss of
-    this experience rises steeply. Later experiences are penalised for moving along them. No data
-    is kept, and no copy of past weights. Memory grows by ``k`` directions per experience.
+    After each experience DCO finds, from gradients, ``k`` directions along which this experience is
+    sensitive. Later experiences are penalised for moving along them. No data is kept, and no copy
+    of past weights. Memory grows by ``k`` directions per experience. With ``push_epochs`` it first
+    pushes the weights into the cone of low loss that the optimizer's trajectory points to.
 
     Works with any model and optimizer and on any benchmark; task labels are not used::
 
@@ -30,9 +30,10 @@ class DCOPlugin(DirectionConstrainedPlugin):
 
     Every symbol of Algorithm 1 is an argument. The page *Settings* of the documentation says of
     each whether its default is the paper's, its authors' code's or ours, and what they have for
-    each data set.
+    each data set. ``DCOPlugin.paper()`` has the paper's; the defaults are faster.
 
-    Through the strategy's evaluator it reports ``DCO_Penalty`` (the mean over each epoch) and
+    Through the strategy's evaluator it reports ``DCO_Penalty`` (the mean over each epoch), and
+    ``DCO_RankOneError`` (the share of the sampled gradients' energy that directions cannot hold) or
     ``DCO_AutoencoderError`` (the relative reconstruction error of each autoencoder update).
     """
 

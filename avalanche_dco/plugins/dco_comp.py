@@ -14,7 +14,7 @@ from avalanche_dco.core.factors import Weights, bytes_of_directions
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
 from avalanche_dco.plugins.support.declared import setting
-from avalanche_dco.plugins.support.direction_settings import LayerWeights
+from avalanche_dco.plugins.support.direction_settings import DirectionKind, LayerWeights
 from avalanche_dco.plugins.support.kept import Directed, Kept
 from avalanche_dco.plugins.support.reporting import publish
 from avalanche_dco.plugins.support.settings import authors, paper
@@ -37,6 +37,7 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     each compression update.
     """
 
+    _COMPRESSES = True
     _KEEPS = (
         Kept("tasks", Directed(CompressedTasks), "_tasks"),
         Kept("penalty", Directed(Penalty), derived=True),  # its directions are those of the tasks
@@ -54,6 +55,16 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     ].but(published=authors(20.0, mnist_fashion=2000.0, split_cifar100=10.0))
     rho: float = DirectionConstrainedPlugin.SETTINGS["rho"].but(
         published=authors(1.0, among=(100.0, 1000.0))
+    )
+    # Sampled directions span much, and a compression keeps little of that.
+    directions: DirectionKind = DirectionConstrainedPlugin.SETTINGS["directions"].but(
+        default="trained"
+    )
+    gradients_per_update: int = DirectionConstrainedPlugin.SETTINGS["gradients_per_update"].but(
+        default=16
+    )
+    autoencoder_updates: int = DirectionConstrainedPlugin.SETTINGS["autoencoder_updates"].but(
+        default=100
     )
     autoencoder_lr_decay: float = DirectionConstrainedPlugin.SETTINGS["autoencoder_lr_decay"].but(
         published=authors(0.99)

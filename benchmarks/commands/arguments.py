@@ -67,7 +67,8 @@ def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
         choices=list(PRESETS),
         default="paper",
         help="paper (the default): the paper's settings; fast: 16 instead of 128 "
-        "gradients per autoencoder update, and 20 epochs on the CIFARs",
+        "gradients per autoencoder update, and 20 epochs on the CIFARs; default: the plugins' own "
+        "defaults in the paper's training",
     )
     how.add_argument(
         "--training",

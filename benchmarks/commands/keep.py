@@ -2,7 +2,7 @@
 
 Examples:
   python -m benchmarks keep runs --study table-1
-  python -m benchmarks keep runs/split-mnist --study table-1-tuning/split-mnist
+  python -m benchmarks keep runs/cifar-10 --study table-1-tuning/cifar-10
 
 Every finished run at or below the folders is added to NAME.csv (its metrics) and NAME.json (its
 configuration and outcome), which are made if they are not there. A run that is kept already is

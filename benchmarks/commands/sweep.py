@@ -154,7 +154,9 @@ def read_choices(path: Path, benchmark: str) -> Mapping[str, Settings]:
     """
     try:
         content = json.loads(path.read_text())
-        content = content.get("chosen", content)  # of a study
+        content = content.get("chosen", content)  # of a study, which may have several
+        if isinstance(content, list):
+            content = next((one for one in content if one["benchmark"] == benchmark), content[0])
         chosen = {name: dict(one["settings"]) for name, one in content["methods"].items()}
         made_for = content["benchmark"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

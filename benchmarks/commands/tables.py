@@ -14,6 +14,7 @@ A table stands between two comments, of which the first says what it shows:
   <!-- table: free-shares NETWORK -->                free directions in the study task-sums
   <!-- table: kron-speed -->                         the study of that name
   <!-- table: resnet -->                             the study of that name
+  <!-- table: cost-of-dco BENCHMARK -->              the study of that name, on one benchmark
   <!-- table: faults -->                             the study of that name
   <!-- table: long-stream -->                        the study of that name
   <!-- table: overview STUDY ... -->                  all methods on the real streams; the same as a
@@ -108,6 +109,7 @@ _KINDS: dict[str, Callable[[Path, list[str]], Shown | Rows]] = {
     "free-shares": kron_tables.free_shares,
     "kron-speed": kron_tables.speed,
     "resnet": kron_tables.resnet,
+    "cost-of-dco": study_tables.cost_of_dco,
     "faults": study_tables.faults,
     "long-stream": study_tables.long_stream,
     "upstream-lines": study_tables.upstream_lines,

@@ -9,6 +9,7 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
+from avalanche_dco import DCOPlugin
 from avalanche_dco.errors import SettingError
 from avalanche_dco.plugins.support.declared import DeclaredSettings
 from avalanche_dco.plugins.support.settings import Setting
@@ -25,9 +26,15 @@ _LONGEST_VALUE = 24
 def default_settings(method: str) -> dict[str, Any]:
     """What a method's settings are where nothing is said; nothing for methods not known here.
 
+    Those that DCO and DCO-COMP share are the paper's for DCO, with which most of the kept results
+    were made.
+
     :param method: its name.
     """
-    arguments = METHODS[method].arguments if method in METHODS else {}
+    if method not in METHODS:
+        return {}
+    published = DCOPlugin.published() if method in PROPOSED else {}
+    arguments = METHODS[method].arguments | published
     return {name: value for name, value in arguments.items() if value is not Parameter.empty}
 
 

@@ -89,6 +89,42 @@ def long_stream(results: Path, names: list[str]) -> Shown:
     return Shown(rows, f"Counters: {'WRONG for ' + ', '.join(wrong) if wrong else 'all right'}.")
 
 
+def cost_of_dco(results: Path, names: list[str]) -> Shown:
+    """What ``python -m benchmarks cost-of-dco`` has measured on one benchmark.
+
+    :param results: folder with the results.
+    :param names: the benchmark.
+    """
+    frame, _ = read_measurements(study_path("cost-of-dco", results))
+    (benchmark,) = names
+    frame = frame[frame["benchmark"] == benchmark]
+    own = against_naive(frame).reset_index()
+    rows = [
+        {
+            "what is changed": row["what"],
+            "average error %": number(row["average"]),
+            "FWI %": number(row["fwi"]),
+            "BWT %": number(row["bwt"]),
+            "time over Naive's": number(row["ratio"], 1),
+        }
+        for row in own.to_dict("records")
+    ]
+    seeds = ", ".join(map(str, sorted(frame["seed"].unique())))
+    return Shown(rows, f"Validation data; means over seeds {seeds}.")
+
+
+def against_naive(frame: pd.DataFrame) -> pd.DataFrame:
+    """Errors and times over Naive's of the study, on average over seeds, by variant.
+
+    :param frame: the study.
+    """
+    naive = frame[frame["variant"] == "naive"].set_index(["benchmark", "seed"])["seconds"]
+    keys = pd.MultiIndex.from_frame(frame[["benchmark", "seed"]])
+    frame = frame.assign(ratio=frame["seconds"].to_numpy() / naive.reindex(keys).to_numpy())
+    columns = ["average", "fwi", "bwt", "ratio"]
+    return frame.groupby(["benchmark", "variant", "what"], sort=False)[columns].mean()
+
+
 def speed(results: Path, names: list[str]) -> Shown:
     """What ``python -m benchmarks speed`` has measured.
 
@@ -98,6 +134,8 @@ def speed(results: Path, names: list[str]) -> Shown:
     frame, config = read_measurements(study_path("speed", results))
     (part,) = names
     note = f"{config['threads']} thread(s)."
+    if part == "training":
+        note += f" {config['trained_with']}"
     return Shown(_SPEED[part](frame), note)
 
 

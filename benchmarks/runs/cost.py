@@ -71,10 +71,12 @@ def dco_gradients(settings: Mapping[str, Any], epochs: int, batches: int) -> int
     :param batches: batches per epoch.
     """
     steps_1_and_2 = (epochs + settings["push_epochs"]) * batches
+    if settings["directions"] == "sampled":
+        return steps_1_and_2 + settings["k"]
     return steps_1_and_2 + settings["autoencoder_updates"] * settings["gradients_per_update"]
 
 
-COUNTED_SETTINGS = ("push_epochs", "autoencoder_updates", "gradients_per_update")
+COUNTED_SETTINGS = ("push_epochs", "autoencoder_updates", "gradients_per_update", "directions", "k")
 """DCO's settings that the number of its gradient evaluations depends on."""
 COUNTED_TRAINING = ("epochs", "batch_size")
 """What it depends on of DCO's training."""

@@ -36,11 +36,12 @@ class Study:
     """Finished runs that belong together.
 
     :param runs: the runs, by name.
-    :param chosen: what ``sweep`` has chosen from them; None if nothing was.
+    :param chosen: what ``sweep`` has chosen from them, or a list for several benchmarks; None if
+        nothing was.
     """
 
     runs: dict[str, Run] = field(default_factory=dict)
-    chosen: dict[str, Any] | None = None
+    chosen: Any = None
 
     def add(self, runs: Iterable[Run]) -> int:
         """Add runs; those that are there already are recognised.

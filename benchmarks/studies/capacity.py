@@ -26,6 +26,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import nn
 
+from avalanche_dco import DCOPlugin
 from avalanche_dco.logging import PandasLogger
 from avalanche_dco.metrics import capacity_metrics, error_metrics
 from avalanche_dco.models import MLP, mlp_256
@@ -53,7 +54,8 @@ _KEPT_METRICS = (
 )
 
 
-_DIGITS = {"dco": {"k": 200, "gradients_per_update": 16, "autoencoder_updates": 100}, "naive": {}}
+_FEWER = {"gradients_per_update": 16, "autoencoder_updates": 100}
+_DIGITS = {"dco": {**DCOPlugin.published(), **_FEWER, "k": 200}, "naive": {}}
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ SETUPS = {
         lambda seed, root: TASKS["permuted-mnist"].build(seed, Data(root)),
         mlp_256,
         {
-            "dco": {"k": 1000, "gradients_per_update": 16, "autoencoder_updates": 100},
+            "dco": {**DCOPlugin.published(), **_FEWER},
             "naive": {},
         },
     ),

@@ -75,7 +75,7 @@ TARGETS = (
     _target(
         f"{_HELPERS}/penalty.py",
         "The penalty of moving along directions.",
-        *("core.penalty", "core.implicit_step"),
+        *("core.penalty", "core.implicit_step", "core.sampled"),
         explained=True,
     ),
     _target(

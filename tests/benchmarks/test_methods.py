@@ -19,6 +19,7 @@ from tests.support.small_runs import mlp
 _DCO = {
     "k": 100,
     "gradients_per_update": 8,
+    "directions": "trained",
     "autoencoder_updates": 40,
     "push_epochs": 2,
     "gradient_source": "logits",

@@ -111,7 +111,9 @@ class TestValues:
 
     def test_it_is_near_1_when_the_same_task_comes_again_and_not_for_another(self):
         benchmark = permuted_digits(2)
-        plugin = DCOPlugin(k=300, gradients_per_update=16, autoencoder_updates=100, push_epochs=2)
+        plugin = DCOPlugin.paper(
+            k=300, gradients_per_update=16, autoencoder_updates=100, push_epochs=2
+        )
         metrics = capacity_metrics()
         torch.manual_seed(0)
         model = MLP(64, hidden_size=32)
@@ -154,7 +156,9 @@ class TestValues:
                 known.append(None if self.penalty is None else self.penalty.directions)
 
         benchmark = stream(*_in_double(blobs(3)))
-        _, values = measured(benchmark, Remembers(**QUICK), small_mlp().double())
+        _, values = measured(
+            benchmark, Remembers(**QUICK, couple_layers=True), small_mlp().double()
+        )
         # The first experience has no directions behind it, so that none of its gradients is read.
         assert known[0] is None
         assert len(seen) == 4
@@ -319,7 +323,7 @@ class TestNoTrace:
 
         monkeypatch.setattr("avalanche_dco.plugins.base.DirectionSpan", Counted)
         metrics = capacity_metrics()
-        measured(blobs(3), metrics=metrics)
+        measured(blobs(3), DCOPlugin(**QUICK, couple_layers=True), metrics=metrics)
         assert made == [(8, True), (16, True)]
         assert metrics[0]._span is None
 

@@ -241,6 +241,7 @@ def test_capacity_is_that_of_the_parts():
 
 def test_forgets_less_than_naive():
     settings = {"gradients_per_update": 8, "autoencoder_updates": 40, "push_epochs": 2, "k": 32}
+    settings |= {"directions": "trained", "penalty_every": 1}
     errors = errors_on_two_permutations([DCOPlugin(**settings, couple_layers=False)])
     assert errors[0] < 0.8 * errors_on_two_permutations([])[0]
 
@@ -261,7 +262,8 @@ def test_memory_is_as_expected(plugin):
     assert bytes_kept(max_bytes=expected) == kept
     with pytest.raises(UserWarning, match="may keep"):
         bytes_kept(max_bytes=kept - 1)
-    coupled = train(small_mlp(), blobs(2), [plugin(**QUICK)]).plugins[0].memory_bytes
+    coupled = train(small_mlp(), blobs(2), [plugin(**QUICK, couple_layers=True)])
+    coupled = coupled.plugins[0].memory_bytes
     per_target = 4 * (16 if plugin is DCOPlugin else 8 + 2 * (4 + 2))
     assert kept - coupled == 3 * per_target  # four parameters instead of one sum
 

@@ -54,13 +54,14 @@ def test_differs_from_naive_and_is_the_same_for_the_same_seed():
 
 def test_forgets_less_than_naive_on_permuted_digits():
     settings = {"gradients_per_update": 8, "autoencoder_updates": 60, "push_epochs": 2}
+    settings |= {"directions": "trained", "penalty_every": 1, "couple_layers": True}
     errors = errors_on_two_permutations([DCOCompPlugin(k=128, **settings)])
     assert errors[0] < 0.8 * errors_on_two_permutations([])[0]
     assert errors[1] < 0.15
 
 
 def test_memory_and_penalty_do_not_grow_with_the_experiences():
-    plugin = DCOCompPlugin(**(COMP | {"k": 24}))
+    plugin = DCOCompPlugin(**(COMP | {"k": 24, "couple_layers": True}))
     assert plugin.memory_bytes == 0
     strategy = naive(small_mlp(), [plugin], train_epochs=1)
     per_column = (8 + 6) + (8 + 1) + (3 + 8) + (3 + 1)

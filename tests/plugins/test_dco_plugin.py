@@ -76,6 +76,9 @@ class TestEffect:
         plugin = DCOPlugin(
             k=64,
             gradients_per_update=8,
+            directions="trained",
+            penalty_every=1,
+            couple_layers=True,
             autoencoder_updates=60,
             push_epochs=2,
             gradient_source=source,
@@ -115,6 +118,8 @@ class TestEffect:
             "tau": 3,
             "rho": 11.0,
             "autoencoder_lr": 0.012,
+            "directions": "trained",
+            "penalty_every": 3,
             "autoencoder_updates": 13,
             "autoencoder_tolerance": 0.14,
             "trajectory_lr": 0.15,
@@ -370,7 +375,7 @@ class TestStepsTwoAndThree:
 
 class TestMemory:
     def test_grows_by_k_directions_per_experience(self):
-        plugin = DCOPlugin(**QUICK)
+        plugin = DCOPlugin(**QUICK, couple_layers=True)
         assert plugin.memory_bytes == 0
         strategy = naive(small_mlp(), [plugin])
         # k (rows + cols) for two matrices and two biases, a target and a weight per direction
@@ -600,7 +605,7 @@ class TestErrors:
 
         strategy = naive(Several(6, 3), [DCOPlugin(**QUICK, gradient_source="logits")])
         strategy._criterion = criterion
-        with pytest.raises(ModelError, match=r"returns tuple.*gradient_source='criterion'"):
+        with pytest.raises(ModelError, match=r"returns tuple.*directions='trained'"):
             strategy.train(blobs(1).train_stream[0])
 
     def test_evaluation_before_the_push_warns_once(self):

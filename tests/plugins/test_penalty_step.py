@@ -52,7 +52,7 @@ class TestUnusedParameters:
 
     @pytest.mark.parametrize("step", STEPS)
     def test_the_papers_reading_moves_them(self, step):
-        dco = DCOPlugin(**QUICK, penalty_step=step, move_unused=True)
+        dco = DCOPlugin(**QUICK, penalty_step=step, move_unused=True, couple_layers=True)
         before, after = heads_of_three_tasks(dco)
         assert not any(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
@@ -355,6 +355,7 @@ def test_with_a_large_learning_rate_only_the_implicit_step_forgets_less_than_nai
         return 1 - sum(error_on(model, experience) for experience in benchmark.test_stream) / 2
 
     settings = {"k": 64, "push_epochs": 2, "gradients_per_update": 8, "autoencoder_updates": 40}
+    settings |= {"directions": "trained", "penalty_every": 1, "couple_layers": True}
     alone = accuracy()
     gradient = accuracy(DCOPlugin(**settings, penalty_step="gradient"))
     assert gradient < alone < accuracy(DCOPlugin(**settings))

@@ -30,7 +30,8 @@ from tests.support.learning import (
     weights_of,
 )
 
-SETTINGS = {"k": 32, "gradients_per_update": 8, "autoencoder_updates": 30}
+SETTINGS = {"k": 32, "gradients_per_update": 8, "autoencoder_updates": 30, "push_epochs": 10}
+SETTINGS |= {"directions": "trained", "penalty_every": 1, "couple_layers": True}
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from benchmarks.runs.planning import Assignment, Plan, Request
 from benchmarks.runs.provenance import provenance
 from benchmarks.runs.runners import Event, Runner, report_run
 
-TINY = {"k": 4, "gradients_per_update": 2, "autoencoder_updates": 2, "push_epochs": 1}
+TINY = {"k": 4, "push_epochs": 1}
+TINY |= {"directions": "trained", "gradients_per_update": 2, "autoencoder_updates": 2}
 
 
 def tiny_flags(*methods: str) -> list[str]:

@@ -46,6 +46,8 @@ from benchmarks.streams.tensors import tensor_benchmark, tensor_dataset
 
 QUICK: dict[str, Any] = {
     "k": 6,
+    "directions": "trained",
+    "penalty_every": 1,
     "push_epochs": 1,
     "averaged_points": 2,
     "gradients_per_update": 4,
@@ -53,12 +55,14 @@ QUICK: dict[str, Any] = {
 }
 
 PLUGINS: dict[str, Callable[[], SupervisedPlugin]] = {
-    "dco": lambda: DCOPlugin(**QUICK, gamma_1=0.001),
-    "dco-gradient-step": lambda: DCOPlugin(**QUICK, penalty_step="gradient"),
-    "dco-logits": lambda: DCOPlugin(**QUICK, gradient_source="logits"),
+    "dco": lambda: DCOPlugin(**QUICK, couple_layers=True, gamma_1=0.001),
+    "dco-gradient-step": lambda: DCOPlugin(**QUICK, couple_layers=True, penalty_step="gradient"),
+    "dco-logits": lambda: DCOPlugin(**QUICK, couple_layers=True, gradient_source="logits"),
     "dco-layers-apart": lambda: DCOPlugin(**QUICK, couple_layers=False),
     "dco-comp-layers-apart": lambda: DCOCompPlugin(**QUICK, couple_layers=False),
-    "dco-comp": lambda: DCOCompPlugin(**QUICK, compression_updates=3),
+    "dco-comp": lambda: DCOCompPlugin(**QUICK, couple_layers=True, compression_updates=3),
+    "dco-sampled": lambda: DCOPlugin(6),
+    "dco-comp-sampled": lambda: DCOCompPlugin(6, directions="sampled", compression_updates=3),
     "dco-kron": lambda: DCOKronPlugin(30.0, samples=40),
     "gpm": lambda: GPMPlugin(0.9, threshold_growth=0.003, samples=40),
     "sgp": lambda: SGPPlugin(0.9, samples=40),

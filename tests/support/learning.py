@@ -19,6 +19,8 @@ from benchmarks.streams.tensors import tensor_benchmark, tensor_dataset
 
 QUICK: dict[str, Any] = {
     "k": 8,
+    "directions": "trained",
+    "penalty_every": 1,
     "push_epochs": 1,
     "averaged_points": 2,
     "gradients_per_update": 4,

@@ -81,10 +81,11 @@ def refuse_broken(
         )
 
 
-def warn_of_vanishing(strategy: SupervisedTemplate, share: float) -> None:
+def warn_of_vanishing(strategy: SupervisedTemplate, share: float, remedy: str = "") -> None:
     """Warn if directions are learned from some of an experience's gradients only, or from none.
 
     :param share: the share of gradients that vanish; below a tenth there is no warning.
+    :param remedy: what to do, as a sentence.
     """
     if share < 0.1:
         return
@@ -95,8 +96,7 @@ def warn_of_vanishing(strategy: SupervisedTemplate, share: float) -> None:
     )
     warnings.warn(
         f"Experience {experience_number(strategy)}: {which} gradients are zero, or so small that "
-        f"their squares are, so {consequence}. If training has converged until the criterion's "
-        "gradients vanish, use gradient_source='logits'.",
+        f"their squares are, so {consequence}. {remedy}".rstrip(),
         stacklevel=2,
     )
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from typing_extensions import dataclass_transform
+from typing_extensions import Self, dataclass_transform
 
 from avalanche_dco.plugins.support.settings import Setting
 
@@ -64,6 +64,17 @@ class DeclaredSettings:
 
     def __post_init__(self) -> None:
         """Called when all arguments are set and in range."""
+
+    @classmethod
+    def paper(cls, *args: Any, benchmark: str = "", **settings: Any) -> Self:
+        """The plugin with the settings of the paper and its authors' code.
+
+        :param args: arguments that may be given by their place.
+        :param benchmark: see :meth:`published`.
+        :param settings: arguments that are to be others.
+        """
+        given = {**dict(zip(cls.SETTINGS, args, strict=False)), **settings}
+        return cls(**{**cls.published(benchmark), **given})
 
     @classmethod
     def published(cls, benchmark: str = "") -> dict[str, Any]:

@@ -11,6 +11,7 @@ from avalanche_dco.plugins.support.settings import authors, paper
 
 PenaltyStep = Literal["implicit", "gradient"]
 GradientSource = Literal["criterion", "logits"]
+DirectionKind = Literal["sampled", "trained"]
 LayerWeights = Literal["equal", "decreasing"]
 
 PARAMETER_FILTER: Any = setting(
@@ -42,6 +43,21 @@ THETA: Any = setting(
 )
 
 
+_OF_TRAINING = (
+    "gradients_per_update",
+    "tau",
+    "gamma_2",
+    "autoencoder_lr",
+    "autoencoder_lr_decay",
+    "layer_weights",
+    "autoencoder_updates",
+    "autoencoder_tolerance",
+    "trajectory_lr",
+    "gradient_source",
+)
+"""Arguments that matter only if directions are trained."""
+
+
 class DirectionSettings(DeclaredSettings):
     """Declarations of Algorithm 1's symbols, and of what the paper leaves open."""
 
@@ -60,6 +76,18 @@ class DirectionSettings(DeclaredSettings):
         published=paper(100.0, split_cifar100=1000.0)
         | authors(mnist_fashion=10.0, among=(1.0, 10.0, 100.0)),
         meaning="strength of the penalty; 0 switches it off.",
+    )
+    directions: DirectionKind = setting(
+        default="sampled",
+        published=paper("trained"),
+        meaning="how step 3 finds directions.",
+        choices={
+            "sampled": "gradients of the outputs of k samples at x*, which are rank-one matrices "
+            "in a Linear layer and are taken as they are; the unit of dco_lambda is then the "
+            "squared change of the outputs",
+            "trained": "as in the paper, an autoencoder is trained to reconstruct gradients of "
+            "mini-batches, which takes far longer",
+        },
     )
     gamma_1: float = setting(
         default=0.0,
@@ -88,7 +116,7 @@ class DirectionSettings(DeclaredSettings):
         meaning="pull towards x* after every autoencoder update of step 3.",
     )
     push_epochs: int = setting(
-        default=10,
+        default=0,
         symbol="N",
         published=paper(10),
         meaning="number of epochs that the optimizer travels on in step 2, from a fresh state and "
@@ -147,7 +175,8 @@ class DirectionSettings(DeclaredSettings):
         default=200,
         symbol='"until convergence"',
         published=authors(200, mnist_fashion=50),
-        meaning="number of autoencoder updates at most. 0 learns no directions.",
+        meaning="number of autoencoder updates at most. 0 learns no directions, sampled ones "
+        "neither.",
     )
     autoencoder_tolerance: float | None = setting(
         default=None,
@@ -177,6 +206,14 @@ class DirectionSettings(DeclaredSettings):
             "stable while lr * 2 * dco_lambda * ||W^T W|| is about 1 or less",
         },
     )
+    penalty_every: int = setting(
+        default=8,
+        at_least=1,
+        published=paper(1),
+        meaning="number of updates of the optimizer that one implicit step of the penalty "
+        "follows, of the same strength as one after each of them. Most of the time of a training "
+        "step is the penalty's. Gradient steps are made with every update.",
+    )
     max_penalty_grad_norm: float | None = setting(
         default=20.0,
         above=0,
@@ -196,7 +233,7 @@ class DirectionSettings(DeclaredSettings):
         },
     )
     couple_layers: bool = setting(
-        default=True,
+        default=False,
         binding=True,
         published=paper(True),
         meaning="whether the penalty is on the sum over layers.",
@@ -235,3 +272,15 @@ class DirectionSettings(DeclaredSettings):
                 f"tau={self.tau} must be at most gradients_per_update={self.gradients_per_update}: "
                 "the model moves after every tau gradients, and would not move at all."
             )
+        if self.directions == "sampled":
+            self._refuse_settings_of_training()
+
+    def _refuse_settings_of_training(self) -> None:
+        for name in _OF_TRAINING:
+            value, default = getattr(self, name), self.SETTINGS[name].default
+            unused = value != default and not (name == "autoencoder_updates" and value == 0)
+            if unused:
+                raise SettingError(
+                    f"{name}={value!r} has no effect on sampled directions, which are not trained. "
+                    f"Write directions='trained', {name}={value!r}, or leave {name} out."
+                )

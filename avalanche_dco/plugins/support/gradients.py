@@ -77,9 +77,18 @@ def logit_gradients(
 def outputs_of(strategy: SupervisedTemplate, batch: Any) -> Tensor:
     """The model's outputs on a batch, by the strategy's own forward pass."""
     outputs = _forward(strategy, batch)
+    require_one_tensor(outputs)
+    return outputs
+
+
+def require_one_tensor(outputs: Any) -> None:
+    """Raise unless a model's outputs have gradients that can be told apart.
+
+    :param outputs: what the model returned.
+    """
     if not isinstance(outputs, Tensor):
         raise ModelError(
             "Gradients of the outputs need a model that returns one tensor, but this one returns "
-            f"{type(outputs).__name__}. Use DCO with gradient_source='criterion'."
+            f"{type(outputs).__name__}. Use DCOPlugin(directions='trained'), which learns from the "
+            "criterion's gradients."
         )
-    return outputs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -42,6 +43,8 @@ class PenalisedTraining(DirectionSettings):
         self._stability_checked = False
         self._penalties: list[Tensor] = []
         self._pending: tuple[Tensor, Tensor] | None = None
+        # Updates since the penalty's last step, and how many are to have one step.
+        self._updates, self._together = 0, self.penalty_every
 
     def _start_training(self, strategy: SupervisedTemplate) -> None:
         """x_0 <- x; nothing has been used in this experience so far."""
@@ -89,18 +92,45 @@ class PenalisedTraining(DirectionSettings):
     @torch.no_grad()
     def after_update(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """The pull, x <- x - gamma_1 (x - x_0), and the implicit step of the penalty."""
-        parameters = trainable(strategy.model)
         if self.gamma_1:
-            for name, parameter in parameters.items():
+            for name, parameter in trainable(strategy.model).items():
                 if name in self._x_0:  # one that is not used is at x_0
                     parameter.lerp_(self._x_0[name], self.gamma_1)
-        if self.penalty is not None and self.dco_lambda > 0 and self.penalty_step == "implicit":
-            step = self._prepared(strategy, self.penalty, self._moving(parameters))
+        self._updates += 1
+        if self._updates >= self._together:
+            self._make_implicit_step(strategy)
+
+    @torch.no_grad()
+    def _make_implicit_step(self, strategy: SupervisedTemplate) -> None:
+        """The penalty's step for all updates since the last one, if there are any."""
+        updates, self._updates = self._updates, 0
+        if (
+            updates
+            and self.penalty is not None
+            and self.dco_lambda > 0
+            and self.penalty_step == "implicit"
+        ):
+            step = self._prepared(strategy, self.penalty, self._moving(trainable(strategy.model)))
             value = step(dict(strategy.model.named_parameters()), self.max_penalty_grad_norm)
             self._penalties.append(value)
 
+    def before_training_epoch(
+        self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any
+    ) -> None:
+        """Divide the epoch's updates evenly, so that none is left for a shorter last step."""
+        length = length_hint(strategy.dataloader)  # 0 where nobody knows
+        steps = -(-length // self.penalty_every)
+        self._together = -(-length // steps) if steps else self.penalty_every
+        super().before_training_epoch(strategy, *args, **kwargs)  # type: ignore[misc]
+
+    def before_eval(self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any) -> None:
+        """Evaluate weights that the penalty has moved, also within an epoch."""
+        self._make_implicit_step(strategy)
+        super().before_eval(strategy, *args, **kwargs)  # type: ignore[misc]
+
     def after_training_epoch(self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any) -> None:
-        """Report the penalty, averaged over the epoch."""
+        """Leave no update without its penalty; report the penalty, averaged over the epoch."""
+        self._make_implicit_step(strategy)
         if self._penalties:
             mean = torch.stack(self._penalties).mean().item()
             publish(strategy, "DCO_Penalty", mean, strategy.clock.train_iterations)
@@ -119,9 +149,17 @@ class PenalisedTraining(DirectionSettings):
     def _prepared(
         self, strategy: SupervisedTemplate, penalty: Penalty, moving: Mapping[str, Parameter]
     ) -> ImplicitStep:
-        """The implicit step for the present learning rates."""
+        """The implicit step for the present learning rates.
+
+        The optimizer moves by ``-D grad L`` in each of n updates that it follows. So its own step
+        sizes are n D: training comes to rest where loss and penalty balance, whatever n is.
+        """
         by_parameter = step_sizes(strategy.optimizer)
-        sizes = {n: by_parameter[p] for n, p in moving.items() if by_parameter.get(p, 0.0) > 0}
+        sizes = {
+            name: by_parameter[p] * self._together
+            for name, p in moving.items()
+            if by_parameter.get(p, 0.0) > 0
+        }
         held = self._implicit
         if (
             held is None

@@ -13,7 +13,7 @@ from torch.nn import Parameter
 from avalanche_dco.core.cone import TrajectoryEnds, has_direction, norm_of, push
 from avalanche_dco.plugins.support.checks import refuse_broken
 from avalanche_dco.plugins.support.gradients import criterion_gradients, snapshot, trainable
-from avalanche_dco.plugins.support.reporting import progress_bar
+from avalanche_dco.plugins.support.reporting import Wait, progress_bar
 from avalanche_dco.plugins.support.training_batches import CANNOT_BE_READ_AGAIN, warn_not_pushed
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def push_into_cone(
     *,
     averaged_points: int,
     theta: float,
+    wait: Wait | None = None,
 ) -> dict[str, Tensor]:
     """Let the optimizer travel on, and step into the cone.
 
@@ -38,6 +39,7 @@ def push_into_cone(
     :param length: number of steps of the optimizer.
     :param averaged_points: C, the points averaged at either end of the trajectory.
     :param theta: length of the push.
+    :param wait: is told the pace, if there is one.
     :return: x_i*, where training ended if there is no direction to push in; the model is left where
         the trajectory ended.
     """
@@ -46,11 +48,15 @@ def push_into_cone(
     if length == 0:
         return start
     ends = TrajectoryEnds(length, averaged_points)
+    if wait is not None:
+        wait.expect(length, "use fewer push_epochs")
     for batch in progress_bar(
         strategy, itertools.islice(batches, length), length, "DCO: push into the cone"
     ):
         _step(strategy, batch, parameters)
         ends.add(list(parameters.values()))
+        if wait is not None:
+            wait.advance(strategy)
     if not ends.complete:
         warn_not_pushed(strategy, CANNOT_BE_READ_AGAIN)
         return start

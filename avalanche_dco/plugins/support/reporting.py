@@ -1,7 +1,9 @@
-"""Metric values and progress bars, by the means that Avalanche has for them."""
+"""Metric values, progress bars, and how long a wait will be."""
 
 from __future__ import annotations
 
+import time
+import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -39,3 +41,57 @@ def progress_bar(
         isinstance(logger, InteractiveLogger) for logger in strategy.evaluator.loggers
     )
     return tqdm(iterable, total=total, desc=description, leave=False, disable=not interactive)
+
+
+_LONG = 60.0
+"""Seconds of steps 2 and 3 from which on the user is told how many they will be."""
+_PACE_OVER = 0.5
+"""Seconds over which the pace is measured, at least."""
+
+
+class Wait:
+    """Says, once, how long steps 2 and 3 will take, if that is long; loggers are not needed.
+
+    Call :meth:`begin` for each experience, :meth:`expect` when a loop begins, and :meth:`advance`
+    after each of its rounds.
+    """
+
+    def __init__(self) -> None:
+        self.told = False
+        """Whether the user has been told."""
+
+    def begin(self) -> None:
+        """An experience has been trained on; steps 2 and 3 follow."""
+        self._began = time.perf_counter()
+
+    def expect(self, rounds: int, remedy: str) -> None:
+        """A loop begins.
+
+        :param rounds: its length.
+        :param remedy: the settings that would make it shorter.
+        """
+        self._left, self._remedy, self._first = rounds, remedy, True
+
+    def advance(self, strategy: SupervisedTemplate) -> None:
+        """A round of the loop is over; warns if there will be many like it.
+
+        :param strategy: its experience is named.
+        """
+        now = time.perf_counter()
+        self._left -= 1
+        if self._first:  # has warmed up
+            self._first, self._measured_from, self._measured = False, now, 0
+            return
+        self._measured += 1
+        if self.told or now - self._measured_from < _PACE_OVER:
+            return
+        pace = (now - self._measured_from) / self._measured
+        seconds = now - self._began + self._left * pace
+        if seconds > _LONG:
+            self.told = True
+            warnings.warn(
+                f"Experience {experience_number(strategy)}: steps 2 and 3 of DCO take about "
+                f"{seconds:.0f} s after this experience, and as long after each that is like it. "
+                f"To shorten this, {self._remedy}.",
+                stacklevel=2,
+            )

@@ -104,7 +104,9 @@ def as_tensors(dataset: Dataset) -> list[Tensor] | None:
     # shows a collate function that treats them differently in company (padding, mixing).
     same = all(
         torch.equal(stacked[i], alone[0])
-        for i in torch.linspace(0, size - 1, min(_CHECKED_SAMPLES, size)).long().tolist()
+        for i in torch.linspace(0, size - 1, min(_CHECKED_SAMPLES, size), device="cpu")
+        .long()
+        .tolist()
         for stacked, alone in zip(tensors, collate([dataset[i]]), strict=True)
     )
     return tensors if same else None

@@ -42,7 +42,9 @@ class TrainingBatches(NamedTuple):
     per_epoch: int
 
 
-def training_batches(strategy: SupervisedTemplate, num_workers: int) -> TrainingBatches:
+def training_batches(
+    strategy: SupervisedTemplate, num_workers: int, *, read: bool = True
+) -> TrainingBatches:
     """Batches of the experience that has just been trained on.
 
     A loader that does nothing but shuffle the experience's data is replaced by a faster stream.
@@ -50,12 +52,16 @@ def training_batches(strategy: SupervisedTemplate, num_workers: int) -> Training
 
     :param strategy: its loader is still that of training.
     :param num_workers: processes that fetch samples, if they cannot be kept as tensors.
+    :param read: whether the experience's data are wanted at all; reading them takes about as long
+        as an epoch.
     """
     loader, size = strategy.dataloader, strategy.train_mb_size
     shuffled = shuffled_dataset(loader, size)
     is_whole = shuffled is not None and len(shuffled) == len(strategy.adapted_dataset)
     dataset = shuffled if is_whole else strategy.adapted_dataset
-    of_task = iter(BatchStream(dataset, size, num_workers=num_workers))
+    of_task: Iterator[Any] = iter(())
+    if read:
+        of_task = iter(BatchStream(dataset, size, num_workers=num_workers))
     if is_whole:
         return TrainingBatches(of_task, of_task, len(loader))
     clock = strategy.clock

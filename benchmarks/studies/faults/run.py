@@ -32,6 +32,9 @@ EXPERIENCES = 6
 _SAMPLES, _INPUTS, _CLASSES = 48, 8, 3
 _QUICK: dict[str, Any] = {
     "k": 12,
+    "directions": "trained",
+    "couple_layers": True,
+    "penalty_every": 1,
     "push_epochs": 2,
     "averaged_points": 2,
     "gradients_per_update": 8,

@@ -64,7 +64,12 @@ def run(args: argparse.Namespace) -> int:
     sizes = core.QUICK if args.quick else core.Sizes()
     start = time.perf_counter()
     frame = pd.DataFrame(_rows(sizes, args.data_root))
-    config = provenance(args.threads) | {"sizes": asdict(sizes)}
+    config = provenance(args.threads) | {
+        "sizes": asdict(sizes),
+        "trained_with": "Mean over seeds: "
+        f"{len(sizes.seeds)}. DCO, DCO-COMP and DCO-KRON have the defaults of their plugins; Split "
+        "MNIST has its first two tasks.",
+    }
     write_measurements(args.out, frame, config | {"seconds": round(time.perf_counter() - start)})
     default = args.out == study_path("speed")
     figure = args.figure or (_FIGURE if default else args.out.with_suffix(".png"))

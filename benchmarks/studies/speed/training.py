@@ -34,7 +34,7 @@ from benchmarks.studies.speed.core import QUICK, Action, Row, Sizes, alternately
 METHODS = ("naive", "ewc", "si", "rwalk", "gpm", "mas", "lwf", "dco", "dco-comp", "dco-kron")
 _EXPERIENCES = {"split-digits": 5, "split-mnist": 2}
 _OWN = {"dco", "dco-comp", "dco-kron"}  # measured with the defaults of their plugins
-_QUICK_DCO = {"k": 4, "autoencoder_updates": 1, "gradients_per_update": 2, "push_epochs": 1}
+_QUICK_DCO = {"k": 4}
 
 
 def trainings(sizes: Sizes, data_root: Path | None) -> Iterator[Row]:

@@ -43,7 +43,7 @@ def main(args: argparse.Namespace) -> None:
         test=[make_dataset(x[test][:, p], y[test]) for p in permutations],
     )
     device = torch.device(f"cuda:{args.cuda}" if args.cuda >= 0 else "cpu")
-    quick = {"k": 200, "gradients_per_update": 16, "autoencoder_updates": 50}
+    quick = {"k": 200}
     for strategy_class, settings in (
         (Naive, {}),
         (DCO, quick),

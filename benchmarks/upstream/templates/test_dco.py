@@ -22,6 +22,7 @@ from benchmarks.upstream.templates.small import (
 
 QUICK: dict = {
     "k": 8,
+    "directions": "trained",
     "push_epochs": 1,
     "averaged_points": 2,
     "gradients_per_update": 4,
@@ -47,7 +48,7 @@ class DCOPluginsTest(unittest.TestCase):
     def test_outputs_on_old_experiences_move_less_than_with_naive(self) -> None:
         first, second = make_experiences(2)
         moved = []
-        dco = DCOPlugin(40, push_epochs=0, gradients_per_update=8, autoencoder_updates=100)
+        dco = DCOPlugin(40)
         for plugins in ([], [dco], [DCOKronPlugin()]):
             strategy = train(make_mlp(), [first], *plugins)
             before = copy.deepcopy(strategy.model)

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from avalanche_dco.errors import SettingError
 from benchmarks.__main__ import main
 from benchmarks.commands.sweep import read_choices
 from benchmarks.report.reading import read_runs
@@ -97,3 +98,12 @@ def test_whatever_byte_is_changed_or_cut_the_study_is_not_believed(tmp_path, end
         found = read_runs(path)
         assert found.runs == []
         assert found.problems[0][0] == "study.json"
+
+
+def test_a_study_may_have_choices_for_several_benchmarks():
+    kept = study_path("table-1-tuning/baselines")
+    of_split = read_choices(kept, "split-mnist")
+    assert of_split["rwalk"]["ewc_lambda"] == 10
+    assert read_choices(kept, "fashion-mnist")["rwalk"] == {"ewc_lambda": 100}
+    with pytest.raises(SettingError, match="not on split-digits"):
+        read_choices(kept, "split-digits")

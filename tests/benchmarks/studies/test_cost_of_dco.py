@@ -1,0 +1,63 @@
+"""The study of error against cost, on the digits instead of MNIST."""
+
+import pandas as pd
+import pytest
+
+from benchmarks.report.study_tables import against_naive, cost_of_dco
+from benchmarks.runs.kept import study_path, write_measurements
+from benchmarks.runs.training import Training
+from benchmarks.studies.cost_of_dco import VARIANTS, EigenDCO, FactoredDCO, measured, plot
+
+TRAINING = Training(epochs=1, batch_size=64, lr=0.01, weight_decay=0.0, experiences=2)
+
+
+@pytest.mark.parametrize("name", ["naive", "default", "eigen", "factored", "sampled-factored"])
+def test_a_variant_is_measured(name, monkeypatch):
+    monkeypatch.setattr(FactoredDCO, "updates", 2)
+    for variant in VARIANTS.values():
+        monkeypatch.setitem(variant.settings, "k", 6)
+    found = measured("permuted-digits", name, 1, TRAINING, None)
+    assert 0 < found["average"] <= 100
+    assert found["average"] == pytest.approx(found["fwi"] + found["bwt"])
+    assert found["seconds"] > 0
+
+
+def test_closed_form_directions_are_orthogonal(monkeypatch):
+    kept = []
+
+    class Kept(EigenDCO):
+        def _stored(self, strategy, directions, *args):
+            kept.append(directions)
+            return super()._stored(strategy, directions, *args)
+
+    monkeypatch.setitem(VARIANTS, "kept", VARIANTS["eigen"].__class__("", {"k": 6}, Kept))
+    measured("permuted-digits", "kept", 1, TRAINING, None)
+    for name in kept[0].factors:
+        gram = kept[0].of_parameter(name).gram()
+        off = gram - gram.diag().diag()
+        assert off.abs().max() < 1e-3 * gram.diagonal().max()
+
+
+def test_times_are_over_naives_of_the_same_seed_and_means_over_seeds(tmp_path):
+    rows = [
+        {"benchmark": "split-mnist", "variant": variant, "seed": seed, "what": variant.title(),
+         "average": error, "fwi": error, "bwt": 0.0, "seconds": seconds}
+        for variant, seed, error, seconds in (
+            ("naive", 1, 10.0, 1.0), ("naive", 2, 12.0, 2.0),
+            ("default", 1, 1.0, 3.0), ("default", 2, 2.0, 10.0),
+        )
+    ]  # fmt: skip
+    frame = pd.DataFrame(rows)
+    ratios = against_naive(frame)["ratio"].tolist()
+    assert ratios == [1.0, 4.0]
+    write_measurements(study_path("cost-of-dco", tmp_path), frame, {})
+    shown = cost_of_dco(tmp_path, ["split-mnist"])
+    assert shown.rows[1] == {
+        "what is changed": "Default",
+        "average error %": "1.50",
+        "FWI %": "1.50",
+        "BWT %": "0.00",
+        "time over Naive's": "4.0",
+    }
+    (axes,) = plot(frame).axes
+    assert "the paper's setting (test data)" in {text.get_text() for text in axes.texts}
