@@ -64,7 +64,7 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
         default=16
     )
     autoencoder_updates: int = DirectionConstrainedPlugin.SETTINGS["autoencoder_updates"].but(
-        default=100
+        default=50
     )
     autoencoder_lr_decay: float = DirectionConstrainedPlugin.SETTINGS["autoencoder_lr_decay"].but(
         published=authors(0.99)
@@ -91,7 +91,7 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
         },
     )
     compression_updates: int = setting(
-        default=50,
+        default=20,
         at_least=1,
         published=authors(50),
         meaning="number of updates of the compression.",

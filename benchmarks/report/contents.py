@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.report import figures, tables
-from benchmarks.report.comparing import Comparison, Entry
+from benchmarks.report.comparing import SWEPT, Comparison, Entry, sweeps
 from benchmarks.report.document import Picture
 from benchmarks.report.paper_numbers import SWEEPS, SWEEPS_SOURCE
 from benchmarks.report.reading import TEST, Found
 from benchmarks.report.settings import changed_settings
-from benchmarks.report.sweeps import SWEPT, sweeps
 
 Report = dict[str, Any]
 """What the templates read, by the names they use."""

@@ -26,10 +26,9 @@ from avalanche_dco.plots import (
     plot_fwi_bwt,
     start_at_zero,
 )
-from benchmarks.report.comparing import Comparison, Entry
+from benchmarks.report.comparing import Comparison, Entry, Sweep
 from benchmarks.report.document import Picture
 from benchmarks.report.settings import PROPOSED
-from benchmarks.report.sweeps import Sweep
 
 _WIDTH = 5.0  # inches: the text is still legible when a phone shows all of it
 _LABEL_WIDTH = 26

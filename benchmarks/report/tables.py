@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.methods import BOUND, REPLAY
-from benchmarks.report.comparing import Comparison, Entry, method_order
+from benchmarks.report.comparing import Comparison, Entry, Sweep, method_order
 from benchmarks.report.document import Cell, Section, Table
 from benchmarks.report.paper_numbers import TABLE_1, TABLE_1_SOURCE
 from benchmarks.report.statistics import DECIMALS, NONE, Statistic, number
-from benchmarks.report.sweeps import Sweep
 from benchmarks.runs.records import ERRORS
 
 _TITLES = {"average": "average error", "fwi": "FWI error", "bwt": "BWT error"}

@@ -36,8 +36,7 @@ from benchmarks.runs.jobs import Job
 from benchmarks.runs.training import Training
 from benchmarks.streams.catalogue import TASKS, classes_of
 from benchmarks.streams.data_path import TensorBatches
-from benchmarks.streams.tensors import first_experiences
-from benchmarks.streams.validation import held_out
+from benchmarks.streams.tensors import first_experiences, held_out
 
 OnProgress = Callable[[float, int], None]
 

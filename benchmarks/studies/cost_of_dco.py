@@ -56,8 +56,7 @@ from benchmarks.runs.learning import make_strategy
 from benchmarks.runs.provenance import provenance
 from benchmarks.runs.training import Training
 from benchmarks.streams.catalogue import TASKS, Data, classes_of
-from benchmarks.streams.tensors import first_experiences
-from benchmarks.streams.validation import held_out
+from benchmarks.streams.tensors import first_experiences, held_out
 
 _FIGURE = RESULTS.parent.parent / "docs" / "figures" / "cost-of-dco.png"
 _SHORTER: dict[str, dict[str, Any]] = {"permuted-mnist": {"epochs": 3, "experiences": 3}}

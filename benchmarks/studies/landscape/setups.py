@@ -12,8 +12,8 @@ from torch.nn import functional
 from torchvision.datasets import CIFAR10, MNIST  # type: ignore[import-untyped]
 from tqdm import tqdm
 
-from benchmarks.streams.arrays import read_npz
 from benchmarks.streams.catalogue import require_files
+from benchmarks.streams.cifar import read_npz
 from benchmarks.streams.data_path import ShuffledBatches
 
 BATCH_SIZE = 128

@@ -5,10 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.report.comparing import Comparison, compare, method_order
+from benchmarks.report.comparing import Comparison, compare, method_order, sweeps
 from benchmarks.report.reading import Found, read_runs
 from benchmarks.report.settings import changed_settings, default_settings
-from benchmarks.report.sweeps import sweeps
 from tests.support.run_folders import TRAINING, write_run
 
 

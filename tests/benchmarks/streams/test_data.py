@@ -26,7 +26,7 @@ from benchmarks.streams.catalogue import (
 )
 from benchmarks.streams.cifar import split_arrays
 from benchmarks.streams.digits import permuted_digits, split_digits
-from benchmarks.streams.validation import held_out
+from benchmarks.streams.tensors import held_out
 from tests.support.benchmark_runs import run_options
 
 

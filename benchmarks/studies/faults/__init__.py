@@ -1,1 +1,0 @@
-"""Injected faults, and what they do to a run."""

@@ -1,1 +1,0 @@
-"""Section 3 of the paper: the cone, measured and drawn."""

@@ -1,1 +1,0 @@
-"""How curvatures of many tasks are added in constant memory: the study behind DCO-KRON's sum."""
