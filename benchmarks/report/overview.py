@@ -32,12 +32,15 @@ METHODS = {
     "rwalk": "RWalk",
     "gpm": "GPM",
     "lwf": "LwF",
-    "dco": "**DCO**",
+    "dco dco-default": "**DCO**",
+    "dco": "**DCO (paper's settings)**",
     "dco-comp": "**DCO-COMP**",
     "dco-kron": "**DCO-KRON**",
     "joint": "joint training (bound)",
 }
-_MARKERS = "oXPds^*DvH"
+"""Rows: a method, and a study if the row is of that study alone."""
+_MARKERS = "oXPds^*pDvH"
+_OWN_ROWS = {study for row in METHODS for study in row.split()[1:]}
 _OTHERS = "#808890"  # between light and dark: seen on both
 
 
@@ -46,7 +49,9 @@ class _Choice(NamedTuple):
     words: str
 
 
+_KRON = _Choice({"growth": 1.0, "dco_lambda": 100.0}, "growth=1")
 _CHOSEN = {
+    **dict.fromkeys(((stream, "dco-kron") for stream in STREAMS), _KRON),
     ("split-mnist", "dco-comp"): _Choice({"couple_layers": False}, "uncoupled layers"),
     ("permuted-mnist", "dco-comp"): _Choice(
         {"couple_layers": False}, "uncoupled layers and a lower learning rate after the first task"
@@ -100,8 +105,8 @@ def overview(results: Path, names: list[str]) -> Shown:
                     "memory (MB)": number(memory, 1),
                 }
             )
-    chosen = (
-        f"{METHODS[method].strip('*')} on {STREAMS[stream]} has {one.words}"
+    chosen = dict.fromkeys(
+        f"{method} has {one.words}" + (f" on {STREAMS[stream]}" if one is not _KRON else "")
         for (stream, method), one in _CHOSEN.items()
     )
     note = f"Mean ± standard deviation over seeds, where there are several. {'; '.join(chosen)}."
@@ -146,6 +151,8 @@ def _error(measured: Measured | None) -> str:
 
 
 def _measured(results: Path, names: list[str], method: str) -> dict[str, Measured]:
+    method, *only = method.split()
+    names = only or [name for name in names if name not in _OWN_ROWS]
     found = {}
     for stream in STREAMS:
         for study, runs in _groups(results, names, method, stream):
