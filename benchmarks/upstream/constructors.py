@@ -96,7 +96,9 @@ def _constructor(source: str, cls: type, parts: list[Part], inherited: dict[str,
     if inherited:
         signature.append("**settings: Any")
         described.append(":param settings: the arguments of the class that it extends.")
-        body = [*checks, *kept, f"super().__init__({', '.join([*positional, '**settings'])})"]
+        changed = [f"{p.name}={p.name}" for p, one in chosen if one.kw_only and p.name in inherited]
+        passed = ", ".join([*positional, *changed, "**settings"])
+        body = [*checks, *kept, f"super().__init__({passed})"]
     else:
         body = ["super().__init__()", *checks, *kept, f"self.{_SET_UP}()"]
     doc = "\n".join(["Create the plugin.", "", *described])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from avalanche_dco.errors import DCOError
 from benchmarks.upstream import wrappers
 from benchmarks.upstream.constructors import with_constructors
 from benchmarks.upstream.edits import Edit, edited, methods_of, unified_diff
@@ -69,7 +69,13 @@ TARGETS = (
     _target(
         f"{_HELPERS}/learning.py",
         "Directions, and how they are fitted to gradients.",
-        *("core.", "core.factors", "core.directions", "core.autoencoder", "core.cone"),
+        *("core.factors", "core.directions", "core.autoencoder", "core.cone"),
+        explained=True,
+    ),
+    _target(
+        f"{_HELPERS}/sampled.py",
+        "Directions that are gradients of single samples.",
+        *("core.", "core.sampled"),
         explained=True,
     ),
     _target(
@@ -117,6 +123,9 @@ EDITS = {
             ("_finished",),
         ),
     ),
+    f"{_SUPPORT}.direction_settings": (
+        Edit("DirectionSettings._set_up", "If", "", ("_refuse_settings_of_training",)),
+    ),
     f"{_SUPPORT}.push": (
         Edit(
             "push_into_cone",
@@ -146,23 +155,11 @@ EDITS = {
     ),
 }
 
-TEXTS = {
-    f"{_PLUGINS}.dco": (
-        """The page *Settings* of the documentation says of
-    each whether its default is the paper's, its authors' code's or ours, and what they have for
-    each data set.
-""",
-        "\n",
-    ),
-    f"{_PLUGINS}.dco_kron": (
-        """still free;
-    :func:`.plot_free_directions` draws it, and :func:`.capacity_metrics` adds how much of a new
-    task's gradients is damped.
-""",
-        "still free.\n",
-    ),
-}
-"""Sentences that only make sense in this package, and what is said instead."""
+TEXTS = (
+    (r" The page \*Settings\*.*?(?=\n\n)", ""),
+    (r";\s+:func:`\.plot_free_directions`.*?\.(?=\n)", "."),
+)
+"""Sentences of docstrings that only make sense in this package, and what is said instead."""
 
 ERRORS = {
     "DataError": "ValueError",
@@ -224,9 +221,6 @@ def contribution(avalanche: Path) -> str:
 
 
 def _prepared(name: str, source: str) -> str:
-    if name in TEXTS:
-        old, new = TEXTS[name]
-        if old not in source:
-            raise DCOError(f"{name} does not say {old!r} any more; mend TEXTS in {__name__}.")
-        source = source.replace(old, new)
+    for sentence, instead in TEXTS:
+        source = re.sub(sentence, instead, source, flags=re.DOTALL)
     return with_constructors(name, source, WITHOUT) if name.startswith(_PLUGINS) else source

@@ -7,7 +7,9 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
+from avalanche_dco.errors import DCOError
 from benchmarks.upstream.layout import laid_out
 from benchmarks.upstream.needed import Needed
 from benchmarks.upstream.rendering import Rendered, portable
@@ -50,12 +52,26 @@ def composed(needed: Needed, targets: Iterable[Target]) -> dict[str, str]:
     """
     targets = list(targets)
     place = {name: _target_of(name, targets) for name in needed.in_order}
+    _refuse_cycles(needed, place)
     renames = _renames(place)
     return {
         target.path: _composed(needed, target, place, renames)
         for target in targets
         if target in place.values()
     }
+
+
+def _refuse_cycles(needed: Needed, place: Mapping[Name, Target]) -> None:
+    graph: dict[str, set[str]] = defaultdict(set)
+    for name, uses in needed.uses.items():
+        graph[place[name].path] |= {place[used].path for used in uses} - {place[name].path}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        raise DCOError(
+            f"the modules to write would import each other: {' -> '.join(error.args[1])}. Put "
+            "their sources into other modules."
+        ) from error
 
 
 def _target_of(name: Name, targets: list[Target]) -> Target:

@@ -89,7 +89,7 @@ class Rendered:
         if not old.isidentifier():
             return None
         found = self._library.resolve(self._name.module, old)
-        if not isinstance(found, Name):
+        if not isinstance(found, Name) or old in self._library.module(found.module).first:
             return None
         new = self._library.builtins.get(found)
         if new is None:

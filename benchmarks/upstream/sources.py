@@ -64,6 +64,9 @@ class Module:
         self.doc = ast.get_docstring(self.tree) or ""
         self.parts = {part.name: part for part in parts_of(source, self.tree.body)}
         self.imports = {found.bound: found for found in _imports(self.tree.body, False)}
+        assigned = map(_assigned, self.tree.body)
+        self.first = {other: names[0] for names in assigned for other in names[1:]}
+        """Names that are assigned together with another one, which stands for them."""
 
 
 def parts_of(source: str, body: Sequence[ast.stmt]) -> Iterator[Part]:
@@ -94,8 +97,15 @@ def _within(inner: tuple[int, int, str], outer: tuple[int, int, str]) -> bool:
 def _defined(node: ast.stmt) -> str | None:
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return node.name
+    names = _assigned(node)
+    return names[0] if names else None
+
+
+def _assigned(node: ast.stmt) -> list[str]:
+    """The names that a statement assigns to."""
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    return targets[0].id if isinstance(targets[0], ast.Name) else None
+    parts = targets[0].elts if isinstance(targets[0], ast.Tuple) else targets
+    return [part.id for part in parts if isinstance(part, ast.Name)]
 
 
 def _is_string(node: ast.stmt | None) -> bool:
@@ -200,8 +210,8 @@ class Library:
     def resolve(self, module: str, name: str) -> Name | Import | None:
         """What a name stands for in a module; None for a local name or one known everywhere."""
         here = self.module(module)
-        if name in here.parts:
-            return Name(module, name)
+        if here.first.get(name, name) in here.parts:
+            return Name(module, here.first.get(name, name))
         found = here.imports.get(name)
         if found is None or found.module == "__future__":
             return None

@@ -18,7 +18,8 @@ from tests.support.learning import QUICK
 from tests.support.small_runs import MultiHeadMLP
 
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
-    "DCO": ("DCO", QUICK),
+    "DCO": ("DCO", {"k": 40}),
+    "DCO, trained directions": ("DCO", QUICK),
     "DCO, the paper's penalty": ("DCO", QUICK | {"penalty_step": "gradient", "gamma_1": 0.01}),
     "DCO, other gradients and layers apart": (
         "DCO",

@@ -43,11 +43,10 @@ def main(args: argparse.Namespace) -> None:
         test=[make_dataset(x[test][:, p], y[test]) for p in permutations],
     )
     device = torch.device(f"cuda:{args.cuda}" if args.cuda >= 0 else "cpu")
-    quick = {"k": 200}
     for strategy_class, settings in (
         (Naive, {}),
-        (DCO, quick),
-        (DCOComp, quick),
+        (DCO, {"k": 200}),
+        (DCOComp, {"k": 200}),
         (DCOKron, {}),
     ):
         torch.manual_seed(0)

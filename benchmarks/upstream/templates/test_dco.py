@@ -32,7 +32,12 @@ QUICK: dict = {
 
 def make_plugins() -> list:
     """One of each, with little work to do."""
-    return [DCOPlugin(**QUICK), DCOCompPlugin(**QUICK), DCOKronPlugin(samples=48)]
+    return [
+        DCOPlugin(8),
+        DCOPlugin(**QUICK),
+        DCOCompPlugin(**QUICK),
+        DCOKronPlugin(samples=48),
+    ]
 
 
 def forgotten(experience: Any, before: nn.Module, after: nn.Module) -> float:
@@ -48,8 +53,7 @@ class DCOPluginsTest(unittest.TestCase):
     def test_outputs_on_old_experiences_move_less_than_with_naive(self) -> None:
         first, second = make_experiences(2)
         moved = []
-        dco = DCOPlugin(40)
-        for plugins in ([], [dco], [DCOKronPlugin()]):
+        for plugins in ([], [DCOPlugin(40)], [DCOKronPlugin()]):
             strategy = train(make_mlp(), [first], *plugins)
             before = copy.deepcopy(strategy.model)
             strategy.train(second)

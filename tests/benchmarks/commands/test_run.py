@@ -72,8 +72,8 @@ def test_settings_reach_the_method_and_all_of_them_are_stored(tmp_path):
     assert settings["gradient_source"] == "logits"
     assert settings["rho"] == 100.0  # a default
     outcome = json.loads((folder / "outcome.json").read_text())
-    # five tasks of 4 directions: factors of four matrices, targets and weights, single precision
-    assert outcome["memory_bytes"] == 4 * 5 * 4 * (164 + 200 + 200 + 110 + 2)
+    # five tasks of 4 directions: factors of four matrices, a target for each, a weight; single precision
+    assert outcome["memory_bytes"] == 4 * 5 * 4 * (164 + 200 + 200 + 110 + 4 + 1)
 
 
 def test_fewer_experiences_are_learned_as_they_are_among_all(tmp_path):

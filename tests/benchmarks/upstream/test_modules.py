@@ -132,6 +132,14 @@ def test_what_is_left_out_may_not_be_used(tmp_path: Path) -> None:
         composed(needed, [Target("new.py", ("pack.",), "New.")])
 
 
+def test_modules_that_would_import_each_other_are_refused(tmp_path: Path) -> None:
+    needed = Needed(library(tmp_path), [ENTRY])
+    needed.uses[Name("pack.shapes", "Shape")].add(ENTRY)
+    targets = [Target("new/a.py", ("pack.plugin",), "A."), Target("new/b.py", ("pack.",), "B.")]
+    with pytest.raises(DCOError, match=r"new/[ab]\.py -> new/[ab]\.py -> new/[ab]\.py"):
+        composed(needed, targets)
+
+
 def test_settings_become_a_constructor() -> None:
     module = "avalanche_dco.plugins.dco_kron"
     source = Path(module.replace(".", "/") + ".py").read_text()
