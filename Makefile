@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow upstream-test faults report lint format docs clean
+.PHONY: help install demo test test-slow wheel-test outputs upstream-test faults report lint format docs clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,6 +30,12 @@ test-slow: $(INSTALLED) ## run the slow tests; DATA_ROOT=... for those on real d
 
 upstream-test: $(INSTALLED) ## the contribution to Avalanche, tested in a copy of the installed one
 	$(BIN)/python -m pytest -m slow tests/benchmarks/upstream
+
+wheel-test: $(INSTALLED) ## build the wheel, install it into an empty environment, run tutorial and examples
+	$(BIN)/python -m pytest -m slow tests/docs/test_wheel.py
+
+outputs: $(INSTALLED) ## run the Python of README.md, docs/ and the examples, and write what it prints
+	$(BIN)/python docs/run_pages.py
 
 faults: $(INSTALLED) ## kill, fill disks, change bytes: hundreds of faults, and the table of them
 	$(BIN)/python -m benchmarks faults

@@ -17,6 +17,8 @@ A table stands between two comments, of which the first says what it shows:
   <!-- table: cost-of-dco BENCHMARK -->              the study of that name, on one benchmark
   <!-- table: faults -->                             the study of that name
   <!-- table: long-stream -->                        the study of that name
+  <!-- table: overview STUDY ... -->                  all methods on the real streams; the same as a
+                                                      figure in docs/figures/overview.svg
   <!-- table: upstream-lines -->                     the study upstream
   <!-- table: upstream-left-out -->                  benchmarks/upstream/omissions.py
   <!-- end of table -->
@@ -32,7 +34,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from avalanche_dco.errors import SettingError
-from benchmarks.report import error_tables, kron_tables, study_tables
+from avalanche_dco.persistence.files import write_atomically
+from benchmarks.report import error_tables, kron_tables, overview, study_tables
 from benchmarks.report.error_tables import Rows, Shown
 from benchmarks.report.rendering import markdown_table
 from benchmarks.report.settings import sources
@@ -40,6 +43,7 @@ from benchmarks.runs.kept import RESULTS
 
 _REPOSITORY = Path(__file__).resolve().parent.parent.parent
 _TABLE = re.compile(r"(<!-- table: (?P<what>.+?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+_OVERVIEW = re.compile(r"<!-- table: overview (?P<studies>.+?) -->")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +61,10 @@ def run(args: argparse.Namespace) -> int:
         else:
             page.write_text(renewed(page.read_text()))
             print(f"{name}: written")
+    drawn = _OVERVIEW.search((_REPOSITORY / "README.md").read_text())
+    if drawn and not args.check:
+        svg = overview.overview_svg(RESULTS, drawn["studies"].split())
+        write_atomically(_REPOSITORY / "docs" / "figures" / "overview.svg", svg)
     return 1 if stale and args.check else 0
 
 
@@ -90,6 +98,7 @@ def make_table(what: list[str], results: Path = RESULTS) -> str:
 
 
 _KINDS: dict[str, Callable[[Path, list[str]], Shown | Rows]] = {
+    "overview": overview.overview,
     "errors": error_tables.errors,
     "settings": error_tables.settings,
     "beside-paper": error_tables.beside_paper,

@@ -34,7 +34,7 @@ _WIDTH = 5.0  # inches: the text is still legible when a phone shows all of it
 _LABEL_WIDTH = 26
 _INK = "#010203"  # stands for the page's own text colour until the SVG is written
 _STYLE = "<style>svg{color:#1f2328}@media(prefers-color-scheme:dark){svg{color:#e6e9ee}}</style>"
-_RC: dict[Any, Any] = {
+RC: dict[Any, Any] = {
     **dict.fromkeys(
         ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color",
          ),
@@ -118,7 +118,7 @@ def sweep_picture(
     :param sweeps: sweeps of one setting.
     :param published: the paper's errors by value, for sweeps that have any, by method.
     """
-    with mpl.rc_context(_RC):
+    with mpl.rc_context(RC):
         figure = Figure(figsize=(_WIDTH, 3.4), layout="constrained")
         axes = figure.subplots()
         axes.spines[["top", "right"]].set_visible(False)
@@ -140,7 +140,7 @@ def sweep_picture(
         start_at_zero(axes)
         axes.grid(alpha=0.3)
         add_legend(axes)
-        return Picture(name, title, _svg(figure))
+        return Picture(name, title, svg_text(figure))
 
 
 def _picture(
@@ -152,8 +152,8 @@ def _picture(
 ) -> Picture | None:
     if frame.empty:
         return None
-    with mpl.rc_context(_RC):
-        return Picture(name, title, _svg(plot(frame)), caption)
+    with mpl.rc_context(RC):
+        return Picture(name, title, svg_text(plot(frame)), caption)
 
 
 def _frame(entries: Sequence[Entry], metric: str) -> pd.DataFrame:
@@ -172,7 +172,11 @@ def _drawn(label: str) -> str:
     return "\n".join(textwrap.wrap(label, _LABEL_WIDTH))
 
 
-def _svg(figure: Figure) -> str:
+def svg_text(figure: Figure) -> str:
+    """A figure as SVG whose ink takes the page's colour.
+
+    :param figure: the figure, made with :data:`RC`.
+    """
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     svg = file.getvalue()
