@@ -17,6 +17,24 @@ from avalanche_dco.core.layers import as_matrix, at_least_single, split_matrix
 from avalanche_dco.core.span import energy
 
 
+def eigen(factor: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, ascending and not negative, and eigenvectors of a Kronecker factor.
+
+    Single precision need not converge for a large factor of low rank, as wide convolutions with few
+    positions have; double precision is then used for it.
+
+    :param factor: g x n x n, symmetric and positive semi-definite up to rounding.
+    :return: the eigenvalues, g x n, and the eigenvectors as columns, g x n x n.
+    """
+    try:
+        values, vectors = torch.linalg.eigh(factor)
+    except torch.linalg.LinAlgError:
+        if factor.dtype == torch.float64 or not torch.isfinite(factor).all():
+            raise
+        values, vectors = (part.to(factor) for part in torch.linalg.eigh(factor.double()))
+    return values.clamp(min=0), vectors
+
+
 class DampedStep:
     """(I + lambda S (x) A)^-1, applied to the update of one layer.
 
@@ -27,9 +45,8 @@ class DampedStep:
     """
 
     def __init__(self, factors: KroneckerFactors, strength: float, negligible: float = 0.0):
-        s, U = torch.linalg.eigh(factors.S)
-        a, V = torch.linalg.eigh(factors.A)
-        s, a = s.clamp(min=0) * (strength / factors.tasks), a.clamp(min=0)
+        (s, U), (a, V) = eigen(factors.S), eigen(factors.A)
+        s = s * (strength / factors.tasks)
         # Eigenvalues ascend: the last ones are kept, as many in every group.
         damping = negligible / (1 - negligible)
         rows = int((s * a[:, -1:] > damping).sum(1).max())

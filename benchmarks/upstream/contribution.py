@@ -81,7 +81,7 @@ TARGETS = (
     _target(
         f"{_HELPERS}/penalty.py",
         "The penalty of moving along directions.",
-        *("core.penalty", "core.implicit_step", "core.sampled"),
+        *("core.penalty", "core.implicit_step"),
         explained=True,
     ),
     _target(

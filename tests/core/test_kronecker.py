@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from avalanche_dco.baselines.gradient_projection import project_out
-from avalanche_dco.core.damping import DampedDiagonal, DampedShare, DampedStep, DampedUpdate
+from avalanche_dco.core.damping import (
+    DampedDiagonal,
+    DampedShare,
+    DampedStep,
+    DampedUpdate,
+    eigen,
+)
 from avalanche_dco.core.kronecker import Curvature, KroneckerFactors, bias_of
 from avalanche_dco.errors import ModelError
 from tests.support.problems import seeds
@@ -336,3 +342,32 @@ class TestDampedUpdate:
 
 def test_name_of_the_bias():
     assert bias_of("features.0.weight") == "features.0.bias"
+
+
+class TestEigen:
+    """As for the wide convolutions of a ResNet-18, where single precision did not converge."""
+
+    @pytest.fixture
+    def _single_precision_fails(self, monkeypatch):
+        in_double = torch.linalg.eigh
+
+        def eigh(factor):
+            if factor.dtype == torch.float32:
+                raise torch.linalg.LinAlgError("failed to converge")
+            return in_double(factor)
+
+        monkeypatch.setattr(torch.linalg, "eigh", eigh)
+
+    @pytest.mark.usefixtures("_single_precision_fails")
+    def test_what_does_not_converge_is_decomposed_in_double_precision(self):
+        factor = moment(2, 5).float()
+        values, vectors = eigen(factor)
+        assert values.dtype == vectors.dtype == torch.float32
+        assert (values >= 0).all()
+        rebuilt = (vectors * values.unsqueeze(1)) @ vectors.mT
+        torch.testing.assert_close(rebuilt, factor, rtol=1e-5, atol=1e-5)
+
+    @pytest.mark.usefixtures("_single_precision_fails")
+    def test_what_is_not_finite_is_refused(self):
+        with pytest.raises(torch.linalg.LinAlgError):
+            eigen(torch.full((1, 3, 3), torch.nan))

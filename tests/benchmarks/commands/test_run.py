@@ -72,7 +72,7 @@ def test_settings_reach_the_method_and_all_of_them_are_stored(tmp_path):
     assert settings["gradient_source"] == "logits"
     assert settings["rho"] == 100.0  # a default
     outcome = json.loads((folder / "outcome.json").read_text())
-    # five tasks of 4 directions: factors of four matrices, a target for each, a weight; single precision
+    # five tasks of 4 directions: factors of four matrices, a target for each, and a weight
     assert outcome["memory_bytes"] == 4 * 5 * 4 * (164 + 200 + 200 + 110 + 4 + 1)
 
 
