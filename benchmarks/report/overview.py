@@ -122,7 +122,7 @@ def overview_svg(results: Path, names: list[str]) -> str:
     with mpl.rc_context(RC):
         figure = Figure(figsize=(9, 3.6), layout="constrained")
         panels = dict(zip(STREAMS, figure.subplots(1, len(STREAMS)), strict=True))
-        drawn = {}
+        drawn: dict[str, Any] = {}
         for (method, title), marker in zip(METHODS.items(), _MARKERS, strict=True):
             ours = title.startswith("**")
             look = {"color": PALETTE[len(drawn) % 6], "s": 70} if ours else {"color": _OTHERS}
