@@ -124,6 +124,8 @@ def run_notebook(notebook: Path) -> nbformat.NotebookNode:
         nbclient.NotebookClient(content, resources={"metadata": {"path": str(folder)}}).execute()
     for cell in content.cells:
         cell.metadata = {}
+        if cell.cell_type == "code":  # what it prints and draws, not Avalanche's warnings
+            cell.outputs = [one for one in cell.outputs if one.get("name") != "stderr"]
     return content
 
 

@@ -27,7 +27,7 @@ def _one_generator() -> None:
     torch.manual_seed(0)
 
 
-_SLOW = ("cost", "plug_in")  # a measurement of times, and the example that `make wheel-test` runs
+_SLOW = ("cost",)  # a measurement of times
 
 
 def _marked(paths: list[Path]) -> list[ParameterSet]:
