@@ -21,7 +21,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "DCO": ("DCO", {"k": 40}),
     "DCO, trained directions": ("DCO", QUICK),
     "DCO, the paper's penalty": ("DCO", QUICK | {"penalty_step": "gradient", "gamma_1": 0.01}),
-    "DCO, other gradients and layers apart": (
+    "DCO, other gradients and uncoupled layers": (
         "DCO",
         QUICK | {"gradient_source": "logits", "couple_layers": False},
     ),
