@@ -20,19 +20,26 @@ from avalanche_dco.core.span import energy
 def eigen(factor: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues, ascending and not negative, and eigenvectors of a Kronecker factor.
 
-    Single precision need not converge for a large factor of low rank, as wide convolutions with few
-    positions have; double precision is then used for it.
+    Inputs or outputs that are always zero have eigenvalue zero and are left out, such as the
+    border of a padded convolution that sees a single pixel: eight ninths of the factor of the last
+    convolutions of a ResNet-18 on small images, with which single precision did not converge.
+    Where it does not converge all the same, double precision is used.
 
     :param factor: g x n x n, symmetric and positive semi-definite up to rounding.
-    :return: the eigenvalues, g x n, and the eigenvectors as columns, g x n x n.
+    :return: the eigenvalues, g x m, and the eigenvectors as columns, g x n x m.
     """
+    used = factor.diagonal(dim1=1, dim2=2).ne(0).any(0)
+    used[0] |= ~used.any()  # an eigenvalue of zero rather than none
+    block = factor[:, used][:, :, used]
     try:
-        values, vectors = torch.linalg.eigh(factor)
+        values, vectors = torch.linalg.eigh(block)
     except torch.linalg.LinAlgError:
-        if factor.dtype == torch.float64 or not torch.isfinite(factor).all():
+        if block.dtype == torch.float64 or not torch.isfinite(block).all():
             raise
-        values, vectors = (part.to(factor) for part in torch.linalg.eigh(factor.double()))
-    return values.clamp(min=0), vectors
+        values, vectors = (part.to(block) for part in torch.linalg.eigh(block.double()))
+    embedded = factor.new_zeros(len(factor), factor.shape[1], block.shape[1])
+    embedded[:, used] = vectors
+    return values.clamp(min=0), embedded
 
 
 class DampedStep:

@@ -93,15 +93,16 @@ def beside_paper(results: Path, names: list[str]) -> Shown:
 
 
 def settings(results: Path, names: list[str]) -> Shown:
-    """The runs of some studies on one benchmark, by the values of some settings.
+    """The runs of some studies on one benchmark, by some settings of the method or the training.
 
     :param results: folder with the results.
     :param names: the studies, with commas between them, the benchmark and the settings.
     """
     studies, benchmark, *wanted = names
     entries = [e for e in _entries(results, studies.split(",")) if e.runs[0].benchmark == benchmark]
-    entries.sort(key=lambda one: [_sortable(one.settings[name]) for name in wanted])
-    shown = [[str(one.settings[name]) for name in wanted] for one in entries]
+    found = {id(one): one.settings | one.runs[0].training for one in entries}
+    entries.sort(key=lambda one: [_sortable(found[id(one)][name]) for name in wanted])
+    shown = [[str(found[id(one)][name]) for name in wanted] for one in entries]
     rows = []
     for values, entry in zip(shown, entries, strict=True):
         if shown.count(values) > 1:

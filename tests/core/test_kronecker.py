@@ -371,3 +371,19 @@ class TestEigen:
     def test_what_is_not_finite_is_refused(self):
         with pytest.raises(torch.linalg.LinAlgError):
             eigen(torch.full((1, 3, 3), torch.nan))
+
+    @given(seeds, st.integers(0, 4))
+    def test_what_is_always_zero_is_left_out(self, seed, unused):
+        torch.manual_seed(seed)
+        factor = torch.zeros(2, 7, 7, dtype=torch.float64)
+        kept = torch.randperm(7)[unused:]
+        factor[:, kept[:, None], kept] = moment(2, 7 - unused)
+        values, vectors = eigen(factor)
+        assert values.shape == (2, 7 - unused)
+        rebuilt = (vectors * values.unsqueeze(1)) @ vectors.mT
+        torch.testing.assert_close(rebuilt, factor)
+
+    def test_a_factor_of_zeros_damps_nothing(self):
+        f = KroneckerFactors(moment(1, 3), torch.zeros(1, 2, 2, dtype=torch.float64))
+        change = torch.randn(1, 2, 3, dtype=torch.float64)
+        assert not DampedStep(f, 100.0).correction(change).any()
