@@ -15,6 +15,10 @@ from avalanche_dco.errors import ModelError
 class MLP(nn.Sequential):
     """A multi-layer perceptron with ReLU and without biases.
 
+    >>> import torch
+    >>> MLP(64, hidden_size=50)(torch.zeros(2, 8, 8)).shape
+    torch.Size([2, 10])
+
     :param input_size: number of inputs; images are flattened.
     :param hidden_size: units per hidden layer.
     :param hidden_layers: number of hidden layers. The paper's text says two; the table of
@@ -38,17 +42,33 @@ class MLP(nn.Sequential):
 
 
 def mlp_100(num_classes: int = 10) -> MLP:
-    """MLP-100, the paper's network for Split MNIST."""
+    """MLP-100, the paper's network for Split MNIST.
+
+    >>> sum(weight.numel() for weight in mlp_100().parameters())
+    99400
+
+    :param num_classes: number of outputs.
+    """
     return MLP(hidden_size=100, num_classes=num_classes)
 
 
 def mlp_256(num_classes: int = 10) -> MLP:
-    """MLP-256, the paper's network for Permuted MNIST and MNIST/Fashion-MNIST."""
+    """MLP-256, the paper's network for Permuted MNIST and MNIST/Fashion-MNIST.
+
+    >>> sum(weight.numel() for weight in mlp_256().parameters())
+    334336
+
+    :param num_classes: number of outputs.
+    """
     return MLP(hidden_size=256, num_classes=num_classes)
 
 
 class ConvNet(nn.Sequential):
     """The paper's network for Split CIFAR-100: four 3 x 3 convolutions and one linear layer.
+
+    >>> import torch
+    >>> ConvNet()(torch.zeros(1, 3, 32, 32)).shape
+    torch.Size([1, 100])
 
     :param num_classes: number of outputs.
     """
@@ -79,6 +99,8 @@ class TaskMasked(MultiTaskModule):
     ``SplitMNIST(5, return_task_id=True)``. Which classes belong to a task is read from the
     experiences. The outputs of other tasks are set so low that they neither win nor have a
     gradient.
+
+    >>> model = TaskMasked(MLP(64, hidden_size=50), num_classes=10)
 
     :param network: any module with ``num_classes`` outputs.
     :param num_classes: number of outputs.

@@ -80,6 +80,14 @@ class DCO(_PluginStrategy):
 
     See :class:`avalanche_dco.DCOPlugin` for details. This strategy does not use task identities.
     With ``eval_every=0``, `eval` sees the weights after the push into the cone.
+
+    >>> import torch
+    >>> from avalanche_dco import DCO
+    >>> from avalanche_dco.models import MLP
+    >>> model = MLP(64, hidden_size=50)
+    >>> strategy = DCO(
+    ...     model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.01), k=1000
+    ... )
     """
 
     _PLUGIN = DCOPlugin
@@ -91,6 +99,14 @@ class DCOComp(_PluginStrategy):
 
     See :class:`avalanche_dco.DCOCompPlugin` for details. This strategy does not use task
     identities. With ``eval_every=0``, `eval` sees the weights after the push into the cone.
+
+    >>> import torch
+    >>> from avalanche_dco import DCOComp
+    >>> from avalanche_dco.models import MLP
+    >>> model = MLP(64, hidden_size=50)
+    >>> strategy = DCOComp(
+    ...     model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.01), k=1000
+    ... )
     """
 
     _PLUGIN = DCOCompPlugin
@@ -102,6 +118,14 @@ class DCOKron(_PluginStrategy):
 
     See :class:`avalanche_dco.DCOKronPlugin` for details. This strategy does not use task
     identities.
+
+    >>> import torch
+    >>> from avalanche_dco import DCOKron
+    >>> from avalanche_dco.models import MLP
+    >>> model = MLP(64, hidden_size=50)
+    >>> strategy = DCOKron(
+    ...     model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.01)
+    ... )
     """
 
     _PLUGIN = DCOKronPlugin
@@ -112,6 +136,14 @@ class GPM(_PluginStrategy):
 
     To use it inside another strategy, pass :class:`~avalanche_dco.baselines.gpm.GPMPlugin` as one
     of its plugins.
+
+    >>> import torch
+    >>> from avalanche_dco import GPM
+    >>> from avalanche_dco.models import MLP
+    >>> model = MLP(64, hidden_size=50)
+    >>> strategy = GPM(
+    ...     model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.01), threshold=0.97
+    ... )
     """
 
     _PLUGIN = GPMPlugin

@@ -39,6 +39,16 @@ def save_checkpoint(strategy: SupervisedTemplate, path: str | os.PathLike[str]) 
     Avalanche's ``RNGManager`` knows. It is written beside ``path`` and then takes its place, so
     that a crash at any moment leaves the previous checkpoint or the new one.
 
+    >>> import os, tempfile, torch
+    >>> from avalanche_dco import DCOKron, save_checkpoint
+    >>> from avalanche_dco.models import MLP
+    >>> model = MLP(8, hidden_size=4, num_classes=2)
+    >>> strategy = DCOKron(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.01))
+    >>> path = os.path.join(tempfile.mkdtemp(), "run.ckpt")
+    >>> save_checkpoint(strategy, path)
+    >>> os.path.exists(path)
+    True
+
     :param strategy: the strategy, between two calls of ``train`` or ``eval``.
     :param path: the file; its folder is made if need be.
     """
@@ -85,12 +95,16 @@ def maybe_load_checkpoint(
 ) -> tuple[StrategyT, int]:
     """Continue from a checkpoint if there is one; called like Avalanche's function of this name.
 
-    ::
+    Train on ``benchmark.train_stream[first:]`` and save after each experience:
 
-        strategy, next_experience = maybe_load_checkpoint(strategy, "run.ckpt")
-        for experience in benchmark.train_stream[next_experience:]:
-            strategy.train(experience)
-            save_checkpoint(strategy, "run.ckpt")
+    >>> import torch
+    >>> from avalanche_dco import DCOKron, maybe_load_checkpoint
+    >>> from avalanche_dco.models import MLP
+    >>> model = MLP(8, hidden_size=4, num_classes=2)
+    >>> strategy = DCOKron(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.01))
+    >>> strategy, first = maybe_load_checkpoint(strategy, "run.ckpt")
+    >>> first
+    0
 
     Call it right before the loop: it also sets the random generators. All of the strategy comes
     from the file, its settings too; ``strategy.model`` and the plugins are new objects. Only where

@@ -21,6 +21,14 @@ def seed_everything(seed: int) -> None:
     Operations for which torch has no deterministic algorithm on a GPU stay as they are; to get
     errors for them, call ``torch.use_deterministic_algorithms(True)``.
 
+    >>> import torch
+    >>> from avalanche_dco import seed_everything
+    >>> seed_everything(1)
+    >>> first = torch.rand(3)
+    >>> seed_everything(1)
+    >>> torch.equal(torch.rand(3), first)
+    True
+
     :param seed: a whole number from 0 to 2**32 - 1.
     """
     check_count(

@@ -24,9 +24,15 @@ class DCOPlugin(DirectionConstrainedPlugin):
     of past weights. Memory grows by ``k`` directions per experience. With ``push_epochs`` it first
     pushes the weights into the cone of low loss that the optimizer's trajectory points to.
 
-    Works with any model and optimizer and on any benchmark; task labels are not used::
+    Works with any model and optimizer and on any benchmark; task labels are not used:
 
-        strategy = Naive(model=model, optimizer=optimizer, plugins=[DCOPlugin(k=1000)], ...)
+    >>> import torch
+    >>> from avalanche.training.supervised import Naive
+    >>> from avalanche_dco import DCOPlugin
+    >>> from avalanche_dco.models import MLP
+    >>> model = MLP(64, hidden_size=50)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[DCOPlugin(k=1000)])
 
     Every symbol of Algorithm 1 is an argument. The page *Settings* of the documentation says of
     each whether its default is the paper's, its authors' code's or ours, and what they have for

@@ -33,6 +33,14 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     as many for each parameter of the model as it is then). A head that one experience alone uses
     has a part in this experience's own directions only, so that many heads take the memory of one.
 
+    >>> import torch
+    >>> from avalanche.training.supervised import Naive
+    >>> from avalanche_dco import DCOCompPlugin
+    >>> from avalanche_dco.models import MLP
+    >>> model = MLP(64, hidden_size=50)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[DCOCompPlugin(k=1000)])
+
     Beside DCO's metrics it reports ``DCO_CompressionError``, the relative reconstruction error of
     each compression update.
     """

@@ -54,9 +54,15 @@ class DCOKronPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlugin
     rate can make it diverge, whatever the optimizer. Memory and time do not grow with the number
     of experiences.
 
-    Works with any model and optimizer and on any benchmark; task labels are not used::
+    Works with any model and optimizer and on any benchmark; task labels are not used:
 
-        strategy = Naive(model=model, optimizer=optimizer, plugins=[DCOKronPlugin()], ...)
+    >>> import torch
+    >>> from avalanche.training.supervised import Naive
+    >>> from avalanche_dco import DCOKronPlugin
+    >>> from avalanche_dco.models import MLP
+    >>> model = MLP(64, hidden_size=50)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[DCOKronPlugin()])
 
     ``Linear`` and convolution layers have Kronecker factors; every other trainable parameter has
     the diagonal of the same matrix. Through the strategy's evaluator it reports

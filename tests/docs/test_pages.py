@@ -1,13 +1,18 @@
 """The Python on every page, in every example and in every public docstring runs as printed."""
 
+import doctest
+import importlib
+import inspect
 import re
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
 import torch
 from _pytest.mark.structures import ParameterSet
 
+import avalanche_dco.models
 from docs.run_pages import (
     README,
     ROOT,
@@ -27,6 +32,7 @@ def _one_generator() -> None:
     torch.manual_seed(0)
 
 
+_MODELS = ("MLP", "ConvNet", "TaskMasked", "mlp_100", "mlp_256")
 _SLOW = ("cost",)  # a measurement of times
 
 
@@ -111,3 +117,21 @@ def test_examples_need_nothing_but_the_package_and_what_it_installs() -> None:
     for script in scripts():
         imported = re.findall(r"^(?:from|import) (\w+)", script.read_text(), re.MULTILINE)
         assert set(imported) <= allowed, script
+
+
+def _public() -> list[Any]:
+    models = [getattr(avalanche_dco.models, name) for name in _MODELS]
+    return [getattr(avalanche_dco, name) for name in avalanche_dco.__all__] + models
+
+
+@pytest.mark.parametrize("named", _public(), ids=lambda named: named.__name__)
+def test_the_example_of_a_public_docstring_runs(
+    named: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = vars(importlib.import_module(named.__module__))
+    test = doctest.DocTestParser().get_doctest(
+        inspect.getdoc(named), dict(names), named.__name__, "", 0
+    )
+    assert test.examples
+    assert doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test).failed == 0
