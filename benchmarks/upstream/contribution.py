@@ -158,6 +158,13 @@ EDITS = {
 TEXTS = (
     (r" The page \*Settings\*.*?(?=\n\n)", ""),
     (r";\s+:func:`\.plot_free_directions`.*?\.(?=\n)", "."),
+    (
+        r">>> from avalanche_dco import (\w+Plugin)\b",
+        r">>> from avalanche.training.plugins import \1",
+    ),
+    (r">>> from avalanche_dco import (\w+)\b", r">>> from avalanche.training.supervised import \1"),
+    (r">>> from avalanche_dco\.models import MLP", ">>> from avalanche.models import SimpleMLP"),
+    (r"= MLP\(64, ", "= SimpleMLP(input_size=64, "),
 )
 """Sentences of docstrings that only make sense in this package, and what is said instead."""
 
@@ -198,7 +205,7 @@ def contributed() -> dict[str, str]:
     return {
         **composed(Needed(library, ENTRIES), TARGETS),
         f"{_HELPERS}/__init__.py": '"""What the plugins of DCO are made of."""\n',
-        wrappers.PATH: wrappers.strategy_wrappers(WITHOUT),
+        wrappers.PATH: _in_avalanches_words(wrappers.strategy_wrappers(WITHOUT)),
         tests: test_module(
             tests, "test_dco", "DCOPluginsTest", "DCOStrategiesTest", "DCOMathematicsTest"
         ),
@@ -220,7 +227,12 @@ def contribution(avalanche: Path) -> str:
     return "".join(patch)
 
 
-def _prepared(name: str, source: str) -> str:
+def _in_avalanches_words(source: str) -> str:
     for sentence, instead in TEXTS:
         source = re.sub(sentence, instead, source, flags=re.DOTALL)
+    return source
+
+
+def _prepared(name: str, source: str) -> str:
+    source = _in_avalanches_words(source)
     return with_constructors(name, source, WITHOUT) if name.startswith(_PLUGINS) else source
