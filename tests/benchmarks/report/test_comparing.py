@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from avalanche_dco import DCOCompPlugin
 from benchmarks.report.comparing import Comparison, compare, method_order, sweeps
 from benchmarks.report.reading import Found, read_runs
 from benchmarks.report.settings import changed_settings, default_settings
@@ -112,7 +113,8 @@ def test_a_default_is_the_same_said_or_not(tmp_path):
     assert changed_settings(entry.method, entry.settings | {"k": 7}) == ["k=7"]
     assert default_settings("unheard of") == {}
     assert default_settings("dco-comp")["theta"] == 0.2
-    assert default_settings("dco-comp")["compression_updates"] == 50
+    expected = DCOCompPlugin().compression_updates
+    assert default_settings("dco-comp")["compression_updates"] == expected
     assert default_settings("ewc")["half"] is True
     assert "ewc_lambda" not in default_settings("ewc")  # has to be given
 
