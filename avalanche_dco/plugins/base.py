@@ -19,6 +19,7 @@ from avalanche_dco.core.span import DirectionSpan
 from avalanche_dco.errors import ModelError
 from avalanche_dco.plugins.support.checks import InputChecks, naming_experience
 from avalanche_dco.plugins.support.compatibility import (
+    DefaultStrength,
     constrained_parameters,
     refuse_other_plugins,
     refuse_sparse_optimizer,
@@ -51,10 +52,11 @@ if TYPE_CHECKING:
 
 
 class DirectionConstrainedPlugin(
-    InputChecks, MemoryLimit, PenalisedTraining, SupervisedPlugin, ABC
+    DefaultStrength, InputChecks, MemoryLimit, PenalisedTraining, SupervisedPlugin, ABC
 ):
     """What DCO and DCO-COMP have in common; they differ in how directions are stored (step 4)."""
 
+    _ALONE, _BESIDE_REPLAY = 100.0, 0.1
     _COMPRESSES = False
     """Whether step 4 compresses directions."""
     _ON_MODEL_DEVICE = False  # see _adapt_to

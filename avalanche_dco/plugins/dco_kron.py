@@ -16,6 +16,7 @@ from avalanche_dco.core.kronecker import Curvature
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
 from avalanche_dco.plugins.support.checks import InputChecks, naming_experience
 from avalanche_dco.plugins.support.compatibility import (
+    DefaultStrength,
     ParameterFilter,
     constrained_parameters,
     refuse_other_plugins,
@@ -42,7 +43,7 @@ _BATCH = 32
 """Samples per pass of the estimate: many small batches measure the layers' scales better."""
 
 
-class DCOKronPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlugin):
+class DCOKronPlugin(DefaultStrength, InputChecks, PluginState, DeclaredSettings, SupervisedPlugin):
     r"""Direction-Constrained Optimization with directions in closed form (DCO-KRON).
 
     The penalty that DCO starts from, Eq. (general_obj) of Teng et al., is on the movement along
@@ -72,9 +73,11 @@ class DCOKronPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlugin
     """
 
     _KEEPS = (Kept("curvature", Stated(Curvature)),)
+    _ALONE, _BESIDE_REPLAY = 100.0, 3.0
 
     dco_lambda: float = setting(
-        default=100.0,
+        default=None,
+        none="100, or 3 beside replay, which has to move what the penalty holds",
         kw_only=False,
         symbol="lambda",
         meaning="strength of the penalty; 0 switches it off. Its unit is the squared change of the "

@@ -171,7 +171,7 @@ def test_strategies_have_the_arguments_of_their_plugin_and_of_the_template(strat
     model, other = nn.Linear(2, 2), SupervisedPlugin()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     last = list(PLUGINS[strategy].SETTINGS)[1]
-    given = {last: type(PLUGINS[strategy].SETTINGS[last].default)(0.25) or 4}
+    given = {last: PLUGINS[strategy].SETTINGS[last].kind(0.25) or 4}
     made = strategy(
         model=model, optimizer=optimizer, train_mb_size=7, plugins=[other], evaluator=None, **given
     )

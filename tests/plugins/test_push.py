@@ -9,7 +9,7 @@ import pytest
 import torch
 from avalanche.benchmarks.utils.data_loader import GroupBalancedInfiniteDataLoader
 from avalanche.core import SupervisedPlugin
-from avalanche.training.plugins import MIRPlugin, ReplayPlugin
+from avalanche.training.plugins import MIRPlugin
 from avalanche.training.supervised import Cumulative, Naive
 from torch import nn
 from torch.utils.data import DataLoader, WeightedRandomSampler
@@ -22,6 +22,7 @@ from benchmarks.streams.tensors import tensor_dataset
 from tests.support.learning import (
     QUICK,
     blobs,
+    digit_accuracy,
     naive,
     small_mlp,
     split_blobs,
@@ -57,38 +58,7 @@ def weights_after(plugins, make=naive, **arguments):
     return weights_of(model)
 
 
-def accuracy(seed, plugins, benchmark, make=naive, **arguments):
-    """The share of all classes' test digits that a small network gets right at the end."""
-    torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
-    strategy = make(
-        model,
-        plugins,
-        train_epochs=8,
-        train_mb_size=32,
-        optimizer=lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
-        **arguments,
-    )
-    for experience in benchmark.train_stream:
-        strategy.train(experience)
-    samples = [sample for experience in benchmark.test_stream for sample in experience.dataset]
-    x, y = torch.stack([s[0] for s in samples]), torch.tensor([s[1] for s in samples])
-    return (model(x).argmax(1) == y).float().mean().item()
-
-
 class TestWhatItTravelsOn:
-    def test_it_leaves_replay_its_effect(self):
-        """Class-incremental digits, three seeds; docs/decisions.md tells the figures."""
-        digits = split_digits(2)
-
-        def mean_accuracy(make_plugins):
-            return sum(accuracy(seed, make_plugins(), digits) for seed in range(3)) / 3
-
-        alone = mean_accuracy(lambda: [ReplayPlugin(100)])
-        with_dco = mean_accuracy(lambda: [ReplayPlugin(100), DCOPlugin(**SETTINGS)])
-        print(f"replay {alone:.3f}, with DCO {with_dco:.3f}")
-        assert with_dco > alone - 0.02
-
     def test_the_default_loader_is_replaced_by_a_faster_stream(self, travelled, monkeypatch):
         strategy = naive(small_mlp(), [DCOPlugin(**QUICK)], train_epochs=1)
 
@@ -240,7 +210,10 @@ class TestOwnOptimizerStep:
     def test_accuracies_of_three_seeds_are_those_without_a_loss_scale(self):
         digits = split_digits(1)
         plain, with_scale = (
-            [accuracy(seed, [DCOPlugin(**SETTINGS, theta=2.0)], digits, make) for seed in range(3)]
+            [
+                digit_accuracy(seed, [DCOPlugin(**SETTINGS, theta=2.0)], digits, make)
+                for seed in range(3)
+            ]
             for make in (naive, scaled)
         )
         print(f"without a scale {plain}, with one {with_scale}")

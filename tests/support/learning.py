@@ -143,6 +143,31 @@ def errors_on_two_permutations(plugins: Sequence[Any]) -> list[float]:
     return [error_on(model, experience) for experience in benchmark.test_stream]
 
 
+def digit_accuracy(
+    seed: int,
+    plugins: Sequence[Any],
+    benchmark: CLScenario,
+    make: Callable[..., SupervisedTemplate] = naive,
+    **arguments: Any,
+) -> float:
+    """The share of all classes' test digits that a small network gets right at the end."""
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    strategy = make(
+        model,
+        plugins,
+        train_epochs=8,
+        train_mb_size=32,
+        optimizer=lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
+        **arguments,
+    )
+    for experience in benchmark.train_stream:
+        strategy.train(experience)
+    samples = [sample for experience in benchmark.test_stream for sample in experience.dataset]
+    x, y = torch.stack([s[0] for s in samples]), torch.tensor([s[1] for s in samples])
+    return (model(x).argmax(1) == y).float().mean().item()
+
+
 def weights_of(model: nn.Module) -> Tensor:
     return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
 

@@ -1,11 +1,17 @@
-"""Models, optimizers and plugins that DCO cannot be combined with, refused before training."""
+"""What DCO is combined with: models, optimizers and plugins that it refuses, and replay."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
-from avalanche.training.plugins import FromScratchTrainingPlugin
+from avalanche.training.plugins import (
+    FromScratchTrainingPlugin,
+    GenerativeReplayPlugin,
+    MIRPlugin,
+)
+from avalanche.training.supervised import AR1, DER, ER_ACE, ER_AML
 from avalanche.training.templates import SupervisedTemplate
 from torch import nn
 
@@ -13,6 +19,50 @@ from avalanche_dco.errors import ModelError, SettingError
 from avalanche_dco.plugins.support.gradients import trainable
 
 ParameterFilter = Callable[[str, nn.Parameter], bool]
+
+_REPLAY_BESIDE_THE_LOADER = (GenerativeReplayPlugin, MIRPlugin, AR1, DER, ER_ACE, ER_AML)
+
+
+def replay_beside_the_loader(strategy: SupervisedTemplate) -> list[Any]:
+    """The strategy or plugins that train on past samples which do not come from the loader."""
+    parts = (strategy, *strategy.plugins)
+    return [part for part in parts if isinstance(part, _REPLAY_BESIDE_THE_LOADER)]
+
+
+def replays(strategy: SupervisedTemplate) -> bool:
+    """Whether samples of past experiences are trained on; Avalanche's buffers are known by name."""
+    parts = (strategy, *strategy.plugins)
+    return bool(replay_beside_the_loader(strategy)) or any(
+        hasattr(part, "storage_policy") for part in parts
+    )
+
+
+class DefaultStrength:
+    """For plugins whose default strength is lower beside replay.
+
+    Replay corrects what the network answers to past samples, which is a movement along the very
+    directions that the penalty holds. A strength that is given is left as it is.
+    """
+
+    _ALONE: ClassVar[float]
+    _BESIDE_REPLAY: ClassVar[float]
+
+    dco_lambda: float
+
+    def __post_init__(self) -> None:
+        """Until a strategy is known there is no replay."""
+        super().__post_init__()  # type: ignore[misc]
+        self._automatic: float | None = None
+        """The strength, while nobody has given or assigned another."""
+        if self.dco_lambda is None:
+            self.dco_lambda = self._automatic = self._ALONE
+
+    def before_training(self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any) -> None:
+        """Look for replay."""
+        if self.dco_lambda == self._automatic:
+            self._automatic = self._BESIDE_REPLAY if replays(strategy) else self._ALONE
+            self.dco_lambda = self._automatic
+        super().before_training(strategy, *args, **kwargs)  # type: ignore[misc]
 
 
 def constrained_parameters(

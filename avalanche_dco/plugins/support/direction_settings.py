@@ -70,7 +70,8 @@ class DirectionSettings(DeclaredSettings):
         meaning="number of directions to learn per experience.",
     )
     dco_lambda: float = setting(
-        default=100.0,
+        default=None,
+        none="100, or 0.1 beside replay, which has to move what the penalty holds",
         symbol="lambda",
         # The paper's sets have one value each, but for MNIST/Fashion.
         published=paper(100.0, split_cifar100=1000.0)

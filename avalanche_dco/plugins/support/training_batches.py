@@ -7,17 +7,15 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from avalanche.benchmarks.utils.data_loader import TaskBalancedDataLoader
-from avalanche.training.plugins import GenerativeReplayPlugin, MIRPlugin
-from avalanche.training.supervised import AR1, DER, ER_ACE, ER_AML
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
+from avalanche_dco.plugins.support.compatibility import replay_beside_the_loader
 from avalanche_dco.plugins.support.reporting import experience_number
 from avalanche_dco.plugins.support.sampling import BatchStream, collate_of
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
 
-_REPLAY_BESIDE_THE_LOADER = (GenerativeReplayPlugin, MIRPlugin, AR1, DER, ER_ACE, ER_AML)
 _DEFAULT_ARGUMENTS = {
     "collate_fn",
     "drop_last",
@@ -118,12 +116,7 @@ def can_travel(strategy: SupervisedTemplate) -> bool:
 
     :param strategy: after training.
     """
-    found = [
-        part
-        for part in (strategy, *strategy.plugins)
-        if isinstance(part, _REPLAY_BESIDE_THE_LOADER)
-    ]
-    if found:
+    if found := replay_beside_the_loader(strategy):
         warn_not_pushed(
             strategy,
             f"{type(found[0]).__name__} trains on samples that do not come from the strategy's "
