@@ -26,9 +26,6 @@ from avalanche_dco.core.layers import (
     rnn_backward_in_eval_mode,
 )
 
-_BATCHES_BEFORE_MEASURING = 8
-"""How many batches make factors that are good enough to compare measured changes with."""
-
 Gradients = dict[str, Tensor]
 
 
@@ -104,11 +101,9 @@ class _Layer:
         self.module, self.weight, self.bias = module, weight, bias
         self.names = [weight] if bias is None else [weight, bias]
         self._explained: bool | None = None
-        self._A = self._S = torch.zeros(())
-        self._vectors = self._batches = self._samples = 0
-        # The last batch's gradient, and the changes of the outputs along such gradients.
-        self._direction = torch.zeros(())
-        self._measured = self._expected = torch.zeros(())
+        self._shared = False
+        """Whether several positions of a sample share the matrix."""
+        self._A = self._S = self._trace = torch.zeros(())
 
     @property
     def found(self) -> bool:
@@ -139,26 +134,33 @@ class _Layer:
             self._explained = is_product(delta, a, gradient, direction, rtol=1e-2)
             if not self._explained:
                 return
-        if self._batches >= _BATCHES_BEFORE_MEASURING:
-            along = (gradient * self._direction).sum()
-            self._measured = self._measured + along.square() / samples
-            known = KroneckerFactors(self._A / self._vectors, self._S / self._samples)
-            self._expected = self._expected + known.quadratic(self._direction)
-        self._direction = gradient
-        self._A = self._A.to(a) + a.mT @ a
-        self._S = self._S.to(a) + delta.mT @ delta
-        self._vectors += a.shape[1]
-        self._samples += samples
-        self._batches += 1
+            self._shared = a.shape[1] > samples
+        if self._shared:
+            A, S = gradient.mT @ gradient, gradient @ gradient.mT
+            trace = gradient.square().sum((1, 2))
+        else:
+            A, S = a.mT @ a, delta.mT @ delta
+            trace = (a.square().sum(2) * delta.square().sum(2)).sum(1)
+        self._A, self._S, self._trace = (
+            self._A.to(a) + A,
+            self._S.to(a) + S,
+            self._trace.to(a) + trace,
+        )
 
     def factors(self, samples: int) -> KroneckerFactors:
-        """The factors, scaled to the measured changes of the outputs.
+        """The factors, scaled to the trace of the matrix that their product stands for.
 
         :param samples: the number of all samples, those that did not reach the layer among them.
         """
-        scale = torch.where(self._expected > 0, self._measured / self._expected, 1.0)
-        A, S = self._A / self._vectors, self._S * (scale / samples)
-        return KroneckerFactors(A, S, self.bias is not None)
+        A, S = self._A / samples, self._S / samples
+        product = _traces(A) * _traces(S)
+        scale = torch.where(product > 0, self._trace / samples / product, 0.0)
+        return KroneckerFactors(A, S * scale[:, None, None], self.bias is not None)
+
+
+def _traces(factor: Tensor) -> Tensor:
+    """Of each group."""
+    return factor.diagonal(dim1=1, dim2=2).sum(1)
 
 
 def _without_compilation() -> AbstractContextManager[None]:

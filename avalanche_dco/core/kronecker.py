@@ -18,10 +18,13 @@ implicit step on the penalty moves along direction (i, j) by
 
 **Tasks** add up as :math:`\sum_j A_j \otimes \frac1n \sum_j S_j`, in constant memory.
 
-**Scale.** A layer that is applied at several positions (a convolution, a layer called twice) has
-correlated gradients there, and the product of the two moments is too small by up to two orders of
-magnitude. So each layer's is scaled to the measured change of the outputs along gradients of the
-task: :math:`E <G_b, G_{b'}>^2 / E \, tr(S G_{b'} A G_{b'}^\top)`.
+**Shared matrices.** A matrix that several positions of a sample share (a convolution, a layer that
+is called twice) has a gradient G of higher rank, and positions are correlated: factors of single
+positions miss most of it. Such layers have the partial traces of the exact matrix instead,
+:math:`A = E[G^\top G]` and :math:`S = E[G G^\top] / E||G||^2`, from the gradients of batches: with
+e independent from sample to sample, the cross terms of a batch have mean zero.
+
+**Scale.** The product of the factors has the trace of the exact matrix, :math:`E||G||^2`.
 
 **Other parameters** (normalisations, embeddings, recurrent layers) have the diagonal of the same
 matrix. Random signs make it cheap: with e independent from sample to sample, the square of a

@@ -7,6 +7,8 @@ A table stands between two comments, of which the first says what it shows:
                                                       benchmark, by the values of these settings
   <!-- table: beside-paper BENCHMARK STUDY ... -->    all methods on one benchmark, the best first,
                                                       beside the figures of the paper's Table 1
+  <!-- table: before-push STUDY BENCHMARK NAME -->   errors before and after the push, by the words
+                                                      for what is changed or, if given, a setting
   <!-- table: setting-sources METHOD OTHER -->        where the settings of a method come from, less
                                                       those that OTHER (if given) has too
   <!-- table: speed PART -->                         steps, others, tasks, growth or training
@@ -102,6 +104,7 @@ _KINDS: dict[str, Callable[[Path, list[str]], Shown | Rows]] = {
     "errors": error_tables.errors,
     "settings": error_tables.settings,
     "beside-paper": error_tables.beside_paper,
+    "before-push": error_tables.before_push,
     "penalty-steps": error_tables.penalty_steps,
     "setting-sources": sources,
     "speed": study_tables.speed,

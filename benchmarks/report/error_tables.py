@@ -17,7 +17,7 @@ from avalanche_dco.errors import DCOError
 from benchmarks.methods import get_method
 from benchmarks.presets import PRESETS
 from benchmarks.report.comparing import Entry, compare
-from benchmarks.report.paper_numbers import TABLE_1
+from benchmarks.report.paper_numbers import SWEEPS, TABLE_1
 from benchmarks.report.reading import read_runs
 from benchmarks.report.settings import default_settings, difference_words, in_words, is_number
 from benchmarks.report.statistics import number
@@ -116,6 +116,38 @@ def settings(results: Path, names: list[str]) -> Shown:
                 del columns[name]
         rows.append(dict(zip(wanted, values, strict=True)) | columns)
     return Shown(rows, "" if "seeds" in rows[0] else _seeds(list(map(", ".join, shown)), entries))
+
+
+def before_push(results: Path, names: list[str]) -> Shown:
+    """Errors before the push, which the authors report, and after it.
+
+    :param results: folder with the results.
+    :param names: the study, the benchmark and, if its runs differ in one setting, that setting.
+    """
+    study, benchmark, *swept = names
+    entries = [one for one in _entries(results, [study]) if one.runs[0].benchmark == benchmark]
+    if swept:
+        (name,) = swept
+        entries.sort(key=lambda one: _sortable(one.settings[name]))
+        labels = [str(one.settings[name]) for one in entries]
+        printed = [SWEEPS[benchmark, e.method, name].get(e.settings[name]) for e in entries]
+    else:
+        name = "changed in the preset"
+        entries.sort(key=lambda one: len(_deviations(one)))
+        labels = [", ".join(_deviations(one)) or "nothing" for one in entries]
+        printed = [TABLE_1.get(benchmark, {}).get(one.method) for one in entries]
+    rows = [
+        {
+            name: label,
+            "before the push %": str(one.statistic("average_before_push")),
+            "FWI %": str(one.statistic("fwi_before_push")),
+            "BWT %": str(one.statistic("bwt_before_push")),
+            "after the push %": str(one.statistic("average")),
+            "paper %": "–" if figure is None else number(figure),
+        }
+        for label, one, figure in zip(labels, entries, printed, strict=True)
+    ]
+    return Shown(rows, _seeds(labels, entries))
 
 
 def penalty_steps(results: Path, names: list[str]) -> Shown:

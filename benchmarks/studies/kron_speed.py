@@ -36,7 +36,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
     "MLP-256": (mlp_256, (128, 784), 10 * 469),
     "ConvNet": (partial(ConvNet, 10), (64, 3, 32, 32), 60 * 157),
 }
-_DEFAULTS = {name: one.default for name, one in DCOKronPlugin.SETTINGS.items()}
+_DEFAULT = DCOKronPlugin()
 _BATCH = 32  # of the estimate
 
 
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure both networks."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    samples = 2 * _BATCH if args.quick else _DEFAULTS["samples"]
+    samples = 2 * _BATCH if args.quick else _DEFAULT.samples
     rows = [measured(name, 1 if args.quick else args.repeats, samples) for name in CASES]
     frame = pd.DataFrame(rows)
     write_measurements(args.out, frame, provenance(1))
@@ -73,12 +73,10 @@ def measured(name: str, repeats: int, samples: int) -> dict[str, Any]:
     x, y = torch.randn(shape), torch.randint(0, 10, shape[:1])
     start = time.process_time()
     curvature = _estimated(model, shape, samples)
-    damped = DampedUpdate(
-        curvature, parameters, _DEFAULTS["dco_lambda"], 0.0, _DEFAULTS["damp_every"]
-    )
+    damped = DampedUpdate(curvature, parameters, _DEFAULT.dco_lambda, 0.0, _DEFAULT.damp_every)
     once = time.process_time() - start
     model.train()
-    every = _DEFAULTS["damp_every"]
+    every = _DEFAULT.damp_every
     times: dict[str, list[float]] = {"naive": [], "damped": []}
     for _ in range(repeats + 1):
         for kind, spent in times.items():

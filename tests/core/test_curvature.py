@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from avalanche_dco.core.curvature import CurvatureEstimator
 from avalanche_dco.core.damping import DampedUpdate
-from avalanche_dco.core.kronecker import Curvature
+from avalanche_dco.core.kronecker import Curvature, KroneckerFactors
 from avalanche_dco.core.layers import as_matrix
 from tests.support.problems import seeds
 
@@ -50,12 +50,13 @@ def test_linear_layers_factor_exactly(bias):
     found = estimate(model, inputs).layers["0.weight"]
     vectors = functional.pad(inputs, (0, 1), value=1.0) if bias else inputs
     torch.testing.assert_close(found.A[0], vectors.T @ vectors / 12)
-    S = torch.zeros(4, 4, dtype=torch.float64)
+    S, trace = torch.zeros(4, 4, dtype=torch.float64), 0.0
     for gradient, a in zip(per_sample(model, inputs), vectors, strict=True):
         matrix = gradient[0] if not bias else torch.cat([gradient[0], gradient[1][:, None]], 1)
         delta = matrix @ a / (a @ a)
         S += torch.outer(delta, delta) / 12
-    torch.testing.assert_close(found.S[0], S)
+        trace += matrix.square().sum() / 12
+    torch.testing.assert_close(found.S[0], S * trace / (S.trace() * found.A[0].trace()))
     assert found.bias is bias
 
 
@@ -89,38 +90,33 @@ def layers(draw):
 def test_any_layer_against_per_sample_autograd_and_its_step_against_the_explicit_matrix(
     kind, seed, strength
 ):
-    """A is averaged over positions and samples, S summed over positions."""
+    """Layers that several positions share have the sums over batches of G^T G and G G^T."""
     layer, shape = kind
     torch.manual_seed(seed)
     inputs = torch.randn(8, *shape, dtype=torch.float64)
     model = nn.Sequential(layer.double(), nn.Tanh())
     curvature = estimate(model, inputs)
     found = curvature.layers["0.weight"]
-    torch.manual_seed(0)
     bias, groups = layer.bias is not None, len(found.A)
-    A, S, positions = 0.0, 0.0, 0
-    for number, part in enumerate(inputs.split(4)):
-        e = torch.randn_like(model(part))
-        if number == 0:
-            torch.randn(found.A.shape[1], 1, dtype=torch.float64)  # what the estimate draws
-        for x, weights in zip(part, e, strict=True):
-            outputs = layer(x[None]).detach().requires_grad_()
-            (delta,) = torch.autograd.grad(torch.tanh(outputs), outputs, weights[None])
-            vectors = _patches(layer, x)  # g, positions, d
-            if bias:
-                vectors = functional.pad(vectors, (0, 1), value=1.0)
-            deltas = (
-                delta.reshape(1, -1, delta.shape[-1]).mT
-                if isinstance(layer, nn.Linear)
-                else delta.reshape(groups, delta.shape[1] // groups, -1)
-            )
-            gradients = torch.autograd.grad((model(x[None]) * weights).sum(), model.parameters())
-            torch.testing.assert_close(deltas @ vectors, as_matrix(*gradients, groups=groups))
-            A = A + vectors.mT @ vectors
-            S = S + deltas @ deltas.mT / 8
-            positions += deltas.shape[2]
-    torch.testing.assert_close(found.A, A / positions)
-    torch.testing.assert_close(found.S, S)
+    positions = _patches(layer, inputs[0]).shape[1]
+    samples = [as_matrix(*one, groups=groups) for one in per_sample(model, inputs)]
+    A, S, trace = 0.0, 0.0, 0.0
+    if positions > 1:
+        for G in torch.stack(samples).reshape(2, 4, *samples[0].shape).sum(1):  # batches of 4
+            A, S = A + G.mT @ G, S + G @ G.mT
+            trace = trace + G.square().sum((1, 2), keepdim=True)
+    else:
+        for G, x in zip(samples, inputs, strict=True):
+            a = _patches(layer, x)
+            a = functional.pad(a, (0, 1), value=1.0) if bias else a
+            delta = G @ a.mT / a.square().sum((1, 2), keepdim=True)
+            A, S = A + a.mT @ a, S + delta @ delta.mT
+            trace = trace + G.square().sum((1, 2), keepdim=True)
+    torch.testing.assert_close(found.A, A / 8)
+    product = torch.kron(found.S[0], found.A[0]).trace()
+    torch.testing.assert_close(product, trace[0, 0, 0] / 8)
+    for mine, expected in zip(found.S, S, strict=True):
+        torch.testing.assert_close(mine / mine.trace(), expected / expected.trace())
 
     parameters = dict(model.named_parameters())
     step = DampedUpdate(curvature, parameters, strength)
@@ -286,10 +282,10 @@ def test_outputs_that_are_masked_are_free():
     assert S[:2, :2].diagonal().min() > 0
 
 
-def test_correlated_positions_are_scaled_to_the_measured_change():
-    """The same patch at every position: without the scale, the factors are 16 times too small."""
+def test_correlated_positions():
+    """The same patch at every position: factors of single positions would be 16 times too small."""
 
-    class Mean(nn.Module):
+    class Sum(nn.Module):
         def __init__(self):
             super().__init__()
             self.conv = nn.Conv1d(2, 3, 1, bias=False)
@@ -298,14 +294,17 @@ def test_correlated_positions_are_scaled_to_the_measured_change():
             return self.conv(x).sum(2)
 
     torch.manual_seed(1)
-    model = Mean().double()
+    model = Sum().double()
     inputs = torch.randn(800, 2, 1, dtype=torch.float64).expand(-1, -1, 16).contiguous()
     found = estimate(model, inputs, batch=4).layers["conv.weight"]
     change = torch.randn(1, 3, 2, dtype=torch.float64)
     moved = torch.einsum("oi,nil->no", change[0], inputs).square().sum(1).mean()
-    assert found.quadratic(change) == pytest.approx(moved.item(), rel=0.35)
-    unscaled = found.quadratic(change) * 3 / found.S.diagonal(dim1=1, dim2=2).sum()
-    assert unscaled < 0.2 * moved
+    assert found.quadratic(change) == pytest.approx(moved.item(), rel=0.15)
+    patches = inputs[:, :, 0]
+    of_positions = KroneckerFactors(
+        (patches.T @ patches / 800)[None], 16 * torch.eye(3, dtype=torch.float64)[None]
+    )
+    assert of_positions.quadratic(change) == pytest.approx(moved.item() / 16, rel=0.01)
 
 
 def test_sequence_first_inputs_give_the_same_factors():

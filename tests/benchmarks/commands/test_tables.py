@@ -1,11 +1,13 @@
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from avalanche_dco import DCOCompPlugin
 from avalanche_dco.errors import DCOError, SettingError
 from benchmarks.__main__ import main
 from benchmarks.commands import tables
@@ -134,6 +136,33 @@ def test_a_loss_that_is_not_the_default_is_shown(results):
     assert [line.split(" | ")[0] for line in lines[2:4]] == [
         "| dco-comp (the paper's compression loss)",
         "| dco-comp",
+    ]
+
+
+def test_errors_before_and_after_the_push(results):
+    training = {"epochs": 10, "batch_size": 128, "lr": 1e-3, "weight_decay": 1e-3}
+    runs = [
+        made_run(
+            "dco-comp", 1, 5.0, DCOCompPlugin.published("permuted-mnist") | changes,
+            benchmark="permuted-mnist", protocol="permuted-mnist", training=training,
+        )
+        for changes in ({}, {"k": 100}, {"k": 100, "layer_weights": "equal"})
+    ]  # fmt: skip
+    for number, run in enumerate(runs):
+        run.outcome.update({f"{name}_before_push": 1.0 + number for name in ("average", "fwi")})
+    for name, kept in (("words", runs), ("sweep", runs[:2])):
+        named = {str(number): replace(run, name=str(number)) for number, run in enumerate(kept)}
+        write_study(study_path(name, results), Study(named))
+    lines = tables.make_table(["before-push", "words", "permuted-mnist"], results).splitlines()
+    assert lines[2:5] == [
+        "| nothing | 1.00 | 1.00 | – | 5.00 | 4.84 |",
+        "| 100 directions | 2.00 | 2.00 | – | 5.00 | 4.84 |",
+        "| 100 directions, equal layer weights | 3.00 | 3.00 | – | 5.00 | 4.84 |",
+    ]
+    lines = tables.make_table(["before-push", "sweep", "permuted-mnist", "k"], results).splitlines()
+    assert [line.split(" | ")[0] + line[-8:] for line in lines[2:4]] == [
+        "| 100 10.81 |",
+        "| 1000| 4.85 |",
     ]
 
 
