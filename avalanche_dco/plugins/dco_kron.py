@@ -91,7 +91,7 @@ class DCOKronPlugin(DefaultStrength, InputChecks, PluginState, DeclaredSettings,
         "one strength serves short and long streams.",
     )
     samples: int = setting(
-        default=1000,
+        default=3000,
         at_least=1,
         meaning="number of samples of an experience that are looked at, at most.",
     )
