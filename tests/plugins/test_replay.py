@@ -19,7 +19,7 @@ TRAINED |= {"directions": "trained", "penalty_every": 1, "couple_layers": True}
 @pytest.fixture(scope="module")
 def beside_replay():
     """The mean accuracy over three seeds on class-incremental digits, beside replay."""
-    digits = split_digits(2)
+    digits = split_digits(5)
 
     def mean_accuracy(make_plugins):
         plugins = ([ReplayPlugin(100), *make_plugins()] for _ in range(3))
