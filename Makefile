@@ -44,7 +44,7 @@ faults: $(INSTALLED) ## kill, fill disks, change bytes: hundreds of faults, and 
 # The runs that the page "How far from the paper" is about, and nothing that was tried on the way.
 REPORTED := table-1 layers-apart later-lr cifar-10 cifar-100-noisy mnist-fashion theta-sweep k-sweep k-sweep-layers-apart
 report: $(INSTALLED) ## write docs/report and all tables from the studies in benchmarks/results
-	$(BIN)/python -m benchmarks report --runs $(REPORTED:%=benchmarks/results/%.json) --out docs/report
+	$(BIN)/python -m benchmarks report --runs $(REPORTED:%=benchmarks/results/%.csv.xz) --out docs/report
 	$(BIN)/python -m benchmarks tables
 
 lint: $(INSTALLED) ## ruff and mypy

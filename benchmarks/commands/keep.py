@@ -1,14 +1,14 @@
-"""Keep finished runs in a study: two files in benchmarks/results instead of a folder per run.
+"""Keep finished runs in a study: one file in benchmarks/results instead of a folder per run.
 
 Examples:
   python -m benchmarks keep runs --study table-1
   python -m benchmarks keep runs/cifar-10 --study table-1-tuning/cifar-10
 
-Every finished run at or below the folders is added to NAME.csv (its metrics) and NAME.json (its
-configuration and outcome), which are made if they are not there. A run that is kept already is
-recognised, one of the same name with another outcome is refused. If there is a damaged run nothing
-is written. The settings that `sweep` wrote to chosen.json go with the runs; `compare --chosen`
-takes the study's JSON file, too.
+Every finished run at or below the folders is added to NAME.csv.xz, its configuration and outcome
+to the first line and its metrics to the table below, which `pandas.read_csv(path, skiprows=1)`
+reads. A run that is kept already is recognised, one of the same name with another outcome is
+refused. If there is a damaged run nothing is written. The settings that `sweep` wrote to
+chosen.json go with the runs; `compare --chosen` takes the study, too.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Examples:
 
 report.html is one file that needs nothing else; report.md has its figures, all but the error
 matrices, in report-figures/ beside it; results.csv has one line per finished run. Runs are found
-anywhere below --runs, which may also be the JSON file of a study (see `keep`).
+anywhere below --runs, which may also be the file of a study (see `keep`).
 Unfinished runs, unreadable files and runs whose files were changed are named in the report and not
 counted.
 """
@@ -47,14 +47,14 @@ def run(args: argparse.Namespace) -> int:
 def write_report(places: Sequence[Path], out: Path) -> list[Path]:
     """Write ``report.html``, ``report.md`` and ``results.csv``.
 
-    :param places: folders of runs, at any depth, and JSON files of studies.
+    :param places: folders of runs, at any depth, and files of studies.
     :param out: where to; made if it does not exist.
     :return: the three files, ``report.html`` first.
     """
     for place in places:
         if not place.exists():
             raise SettingError(
-                f"{place} is not there; give --runs the --out of your runs, or a study's JSON file."
+                f"{place} is not there; give --runs the --out of your runs, or a study's file."
             )
     found = read_runs(*places)
     if not (found.runs or found.unfinished or found.problems):

@@ -35,6 +35,7 @@ from benchmarks.commands.arguments import add_shared_arguments, request
 from benchmarks.commands.session import Session
 from benchmarks.commands.summary import wide_console
 from benchmarks.presets import Grid
+from benchmarks.runs.kept import read_study
 from benchmarks.runs.planning import Plan
 from benchmarks.runs.training import Settings
 
@@ -149,17 +150,17 @@ def write_choices(path: Path, plan: Plan, seeds: Sequence[int], choices: Choices
 def read_choices(path: Path, benchmark: str) -> Mapping[str, Settings]:
     """The chosen settings by method.
 
-    :param path: what :func:`write_choices` wrote, or the JSON file of a study that has it.
+    :param path: what :func:`write_choices` wrote, or the file of a study that has it.
     :param benchmark: the benchmark they are wanted for.
     """
     try:
-        content = json.loads(path.read_text())
-        content = content.get("chosen", content)  # of a study, which may have several
-        if isinstance(content, list):
+        kept = path.name.endswith(".csv.xz")
+        content = read_study(path).chosen if kept else json.loads(path.read_text())
+        if isinstance(content, list):  # of a study, for several benchmarks
             content = next((one for one in content if one["benchmark"] == benchmark), content[0])
         chosen = {name: dict(one["settings"]) for name, one in content["methods"].items()}
         made_for = content["benchmark"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (DCOError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise SettingError(
             f"--chosen {path} cannot be read ({type(error).__name__}: {error}). It has to be a "
             "file that `python -m benchmarks sweep` has written, or a study with such choices."

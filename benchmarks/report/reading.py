@@ -31,7 +31,7 @@ class Found:
 def read_runs(*places: Path) -> Found:
     """Read all runs of some studies, and at or below some folders.
 
-    :param places: JSON files of studies, and folders. Runs of a study are named STUDY/RUN, others
+    :param places: files of studies, and folders. Runs of a study are named STUDY/RUN, others
         by their place below the folder, with its own name before it if there are several.
     """
     found = Found()
@@ -74,7 +74,7 @@ def _read_folder(folder: Path, name: str, found: Found) -> None:
 def _read_study(path: Path, found: Found) -> None:
     try:
         for run in read_study(path).runs.values():
-            _count(replace(run, name=f"{path.stem}/{run.name}"), found)
+            _count(replace(run, name=f"{path.name.removesuffix('.csv.xz')}/{run.name}"), found)
     except DamagedRunError as error:
         found.problems.append((path.name, f"not counted: {error.reason}"))
 

@@ -1,15 +1,17 @@
-"""Studies: finished runs of any number of folders, or other measurements, in two files.
+"""Studies: finished runs of any number of folders, or other measurements, in one file each.
 
-``NAME.json`` has the configurations and outcomes of all runs, the settings that were chosen from
-them if any were, and a checksum of both files. ``NAME.csv`` has their metrics; its column ``run``
-is the place of the run in ``NAME.json``, counted from 0. A study of other measurements has them in
-``NAME.csv``, and how they were made in ``NAME.json``.
+``NAME.csv.xz`` is compressed text. Its first line is ``# `` and JSON: the configurations and
+outcomes of all runs, the settings that were chosen from them if any were, and a checksum of the
+whole file. The table below it has the metrics of the runs; its column ``run`` is the place of the
+run in the first line, counted from 0. A study of other measurements has them in the table, and how
+they were made in the first line. ``pandas.read_csv(path, skiprows=1)`` reads the table.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import lzma
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,12 +63,12 @@ class Study:
 
 
 def study_path(name: str, results: Path = RESULTS) -> Path:
-    """The JSON file of a study.
+    """The file of a study.
 
     :param name: its name, such as ``table-1``.
     :param results: the folder of all studies.
     """
-    return results / f"{name}.json"
+    return results / f"{name}.csv.xz"
 
 
 def add_out_argument(parser: argparse.ArgumentParser, study: str) -> None:
@@ -80,70 +82,59 @@ def add_out_argument(parser: argparse.ArgumentParser, study: str) -> None:
         type=Path,
         default=study_path(study),
         metavar="FILE",
-        help="JSON file of the study, its CSV file beside it; default: that in benchmarks/results",
+        help="file of the study, NAME.csv.xz; default: that in benchmarks/results",
     )
 
 
 def read_study(path: Path) -> Study:
     """A study; raises unless every byte is as it was written.
 
-    :param path: its JSON file.
+    :param path: its file.
     """
+    content, table = _read(path, "Restore the file.")
     try:
-        metrics = path.with_suffix(".csv").read_bytes()
-        content = unsealed(path.read_bytes(), metrics)
-        frame = read_metrics(metrics)
+        frame = read_metrics(table)
         numbers, frame = frame["run"], frame.drop(columns="run")
         runs = {
             name: Run(name, **one, metrics=frame[numbers == number].reset_index(drop=True))
             for number, (name, one) in enumerate(content["runs"].items())
         }
-    except (ValueError, OSError, RecursionError, KeyError, TypeError) as error:
-        reason = f"{type(error).__name__}: {error}. Restore {path.name} and its CSV file."
+    except (ValueError, KeyError, TypeError) as error:
+        reason = f"{type(error).__name__}: {error}. Restore the file."
         raise DamagedRunError(path, reason) from error
     return Study(runs, content["chosen"])
 
 
 def write_study(path: Path, study: Study) -> None:
-    """Write both files of a study, each in one stroke.
+    """Write a study in one stroke.
 
-    :param path: its JSON file.
+    :param path: its file.
     :param study: what to write.
     """
     frames = [run.metrics.assign(run=number) for number, run in enumerate(study.runs.values())]
     metrics = metrics_text(pd.concat(frames), "run")
     runs = {run.name: {"config": run.config, "outcome": run.outcome} for run in study.runs.values()}
-    content = {"chosen": study.chosen, "runs": runs}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path.with_suffix(".csv"), metrics)
-    write_atomically(path, sealed(content, metrics.encode()))
+    _write(path, metrics, {"chosen": study.chosen, "runs": runs})
 
 
 def read_measurements(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     """The measurements of a study, and how it was made; raises unless every byte is as written.
 
-    :param path: its JSON file.
+    :param path: its file.
     """
-    try:
-        values = path.with_suffix(".csv").read_bytes()
-        config = unsealed(path.read_bytes(), values)
-    except (ValueError, OSError, RecursionError) as error:
-        reason = f"{type(error).__name__}: {error}. Restore {path.name} and its CSV file, or "
-        raise DamagedRunError(path, reason + "measure again.") from error
+    config, values = _read(path, "Restore the file, or measure again.")
     return pd.read_csv(io.BytesIO(values), float_precision="round_trip"), config
 
 
 def write_measurements(path: Path, frame: pd.DataFrame, config: Mapping[str, Any]) -> None:
     """Write the measurements of a study that are not of runs, and how it was made.
 
-    :param path: its JSON file.
+    :param path: its file.
     :param frame: what was measured.
     :param config: command, versions and settings.
     """
     values = frame.to_csv(index=False, lineterminator="\n", float_format="%.8g")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path.with_suffix(".csv"), values)
-    write_atomically(path, sealed(config, values.encode()))
+    _write(path, values, config)
 
 
 def add_measurements(
@@ -151,7 +142,7 @@ def add_measurements(
 ) -> None:
     """Write the measurements of one case into a study of several, in place of older ones.
 
-    :param path: its JSON file.
+    :param path: its file.
     :param column: the column that names the case.
     :param case: which one was measured.
     :param frame: what was measured.
@@ -164,3 +155,21 @@ def add_measurements(
         others, configs = read_measurements(path)
         frame = pd.concat([others[others[column] != case], frame], ignore_index=True)
     write_measurements(path, frame, configs | {case: dict(config)})
+
+
+def _write(path: Path, table: str, content: Mapping[str, Any]) -> None:
+    first = sealed(content, table.encode(), indent=None)
+    write_atomically(path, lzma.compress(f"# {first}{table}".encode(), preset=9))
+
+
+def _read(path: Path, advice: str) -> tuple[dict[str, Any], bytes]:
+    """The first line and the table."""
+    archive = lzma.LZMADecompressor()
+    try:
+        text = archive.decompress(path.read_bytes())
+        if not archive.eof or archive.unused_data:
+            raise ValueError("the file is cut off, or has more than was written")
+        first, end, table = text.partition(b"\n")
+        return unsealed(first.removeprefix(b"# ") + end, table, indent=None), table
+    except (ValueError, OSError, RecursionError, EOFError, lzma.LZMAError) as error:
+        raise DamagedRunError(path, f"{type(error).__name__}: {error}. {advice}") from error

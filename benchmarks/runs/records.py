@@ -200,26 +200,28 @@ def read_metrics(content: bytes) -> pd.DataFrame:
     return pd.read_csv(io.BytesIO(content), dtype=_COLUMNS, float_precision="round_trip")
 
 
-def sealed(content: Mapping[str, Any], *others: bytes) -> str:
+def sealed(content: Mapping[str, Any], *others: bytes, indent: int | None = 0) -> str:
     """JSON with a checksum.
 
     :param content: what to write.
     :param others: contents of the files that the checksum covers, too.
+    :param indent: None for a single line.
     """
     digest = checksum([json.dumps(content, sort_keys=True).encode(), *others])
-    return json.dumps({**content, "checksum": digest}, indent=0) + "\n"
+    return json.dumps({**content, "checksum": digest}, indent=indent) + "\n"
 
 
-def unsealed(text: bytes, *others: bytes) -> dict[str, Any]:
+def unsealed(text: bytes, *others: bytes, indent: int | None = 0) -> dict[str, Any]:
     """What :func:`sealed` got; a ValueError unless every byte is as it was written.
 
     :param text: the JSON.
     :param others: contents of the other files.
+    :param indent: as it was written.
     """
     content = json.loads(text, parse_int=whole_number)
     if not isinstance(content, dict) or content.pop("checksum", None) is None:
         raise ValueError("the checksum is missing")
-    if text != sealed(content, *others).encode():
+    if text != sealed(content, *others, indent=indent).encode():
         raise ValueError("the files are not as they were written")
     return content
 

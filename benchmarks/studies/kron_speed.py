@@ -2,7 +2,7 @@
 
 Examples:
   python -m benchmarks kron-speed
-  python -m benchmarks kron-speed --quick --out runs/kron-speed.json
+  python -m benchmarks kron-speed --quick --out runs/kron-speed.csv.xz
 
 Plain loops on random data, with the plugin's defaults but for `negligible=0`: all directions are
 kept, which is as slow as it gets, however many tasks there were. Eight steps share one damped step

@@ -18,7 +18,7 @@ from avalanche_dco.errors import DCOError, StateError
 from avalanche_dco.logging import PandasLogger, read_log
 from avalanche_dco.persistence import load_plugin_state, save_plugin_state
 from benchmarks.report.reading import read_runs
-from benchmarks.runs.kept import Study, study_path, write_study
+from benchmarks.runs.kept import Study, read_study, study_path, write_study
 from benchmarks.runs.records import (
     ERRORS,
     FILES,
@@ -181,8 +181,7 @@ def _damaged_result(damage: Callable[[Sequence[Path], Random], None], trial: Tri
     write_config(run, _CONFIG)
     write_outcome(run, _OUTCOME, _METRICS)
     write_study(study, Study({run.name: read_run(run)}))
-    of_run, of_study = [run / name for name in FILES], [study.with_suffix(".csv"), study]
-    place, files = (run, of_run) if trial.number % 2 else (study, of_study)
+    place, files = (run, [run / name for name in FILES]) if trial.number % 2 else (study, [study])
     assert len(read_runs(place).runs) == 1
     damage(files, trial.chance)
     _judge(trial, "a damaged result", lambda: _is_noticed(place))
@@ -207,11 +206,15 @@ def _changed(change: Change, files: Sequence[Path], chance: Random) -> None:
 
 def _forged(files: Sequence[Path], chance: Random) -> None:
     """Replace a number by what is none, or none that can be counted with; the checksum is right."""
-    others, last = [path.read_bytes() for path in files[:-1]], files[-1]
-    content = unsealed(last.read_bytes(), *others)
-    for run in content.get("runs", {"": {"outcome": content}}).values():
-        run["outcome"][chance.choice(list(_OUTCOME))] = chance.choice(_NO_NUMBERS)
-    last.write_text(sealed(content, *others))
+    *others, last = [path.read_bytes() for path in files]
+    name, wrong = chance.choice(list(_OUTCOME)), chance.choice(_NO_NUMBERS)
+    if others:
+        files[-1].write_text(sealed(unsealed(last, *others) | {name: wrong}, *others))
+    else:
+        study = read_study(files[-1])
+        for run in study.runs.values():
+            run.outcome[name] = wrong
+        write_study(files[-1], study)
 
 
 _CHANGES = {"bytes changed": flipped, "end cut off": truncated}

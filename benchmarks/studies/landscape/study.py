@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
 def read_tables(path: Path, data: str) -> dict[str, pd.DataFrame]:
     """The tables of one setup, by name, as they were written.
 
-    :param path: JSON file of the study.
+    :param path: file of the study.
     :param data: the setup.
     """
     frame, _ = read_measurements(path)

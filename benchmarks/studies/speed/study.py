@@ -2,7 +2,7 @@
 
 Examples:
   python -m benchmarks speed --threads 1 --data-root ~/data
-  python -m benchmarks speed --quick --out runs/speed.json
+  python -m benchmarks speed --quick --out runs/speed.csv.xz
 
 Times of a group are taken in turn, so that a busy moment affects all alike, and reported as ratios:
 the autoencoder's update against large matrix products and against autograd; every form of the
@@ -10,7 +10,7 @@ penalty's step against its two matrix products; the step of DCO, DCO-COMP and DC
 tasks; exponents of growth in k, in the number of weights and in tasks; whole trainings of every
 method against Naive's in the same data path, with what they keep and their peak memory.
 
-Writes the study `speed` (benchmarks/results/speed.csv and .json) and docs/figures/speed.png; the
+Writes the study `speed` (benchmarks/results/speed.csv.xz) and docs/figures/speed.png; the
 tables of docs/speed.md are made from it by `python -m benchmarks tables`. Only an idle machine
 gives figures that mean anything.
 """
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     }
     write_measurements(args.out, frame, config | {"seconds": round(time.perf_counter() - start)})
     default = args.out == study_path("speed")
-    figure = args.figure or (_FIGURE if default else args.out.with_suffix(".png"))
+    figure = args.figure or (_FIGURE if default else args.out.with_name("speed.png"))
     figure.parent.mkdir(parents=True, exist_ok=True)
     plot(frame).savefig(figure, dpi=110)
     print(frame.to_string(index=False, float_format="{:.4g}".format, na_rep=""))

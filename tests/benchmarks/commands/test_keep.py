@@ -1,8 +1,9 @@
-"""Finished runs are kept in two files per study, and nothing else is."""
+"""Finished runs are kept in one file per study, and nothing else is."""
 
 import json
 from random import Random
 
+import pandas as pd
 import pytest
 
 from avalanche_dco.errors import SettingError
@@ -25,7 +26,7 @@ def test_a_study_has_what_the_folders_have(tmp_path, capsys):
     assert keep(tmp_path, tmp_path / "runs") == 0
     assert unfinished.name in capsys.readouterr().out
     written = {path.name for path in (tmp_path / "kept" / "group").iterdir()}
-    assert written == {"study.csv", "study.json"}
+    assert written == {"study.csv.xz"}
     study = read_study(study_path("group/study", tmp_path / "kept"))
     assert list(study.runs) == [folder.name for folder in folders]
     for folder in folders:
@@ -81,23 +82,31 @@ def test_what_was_chosen_goes_with_the_runs(tmp_path):
     assert read_choices(path, "split-digits") == {"ewc": {"ewc_lambda": 7}}
 
 
-@pytest.mark.parametrize("ending", [".json", ".csv"])
-def test_whatever_byte_is_changed_or_cut_the_study_is_not_believed(tmp_path, ending):
+def test_pandas_reads_the_table(tmp_path):
     run = read_run(write_run(tmp_path, "dco", 1))
     path = study_path("study", tmp_path)
     write_study(path, Study({run.name: run}))
-    whole, random = path.with_suffix(ending).read_bytes(), Random(ending)
-    cases = [whole[:-1], whole + b"\n", whole.replace(b"\n", b"\r\n"), b""]
+    table = pd.read_csv(path, skiprows=1)
+    assert table["value"].tolist() == run.metrics["value"].tolist()
+    assert set(table["run"]) == {0}
+
+
+def test_whatever_byte_is_changed_or_cut_the_study_is_not_believed(tmp_path):
+    run = read_run(write_run(tmp_path, "dco", 1))
+    path = study_path("study", tmp_path)
+    write_study(path, Study({run.name: run}))
+    whole, random = path.read_bytes(), Random(0)
+    cases = [whole[:-1], whole + b"\n", whole + whole, b""]
     for _ in range(40):
         place = random.randrange(len(whole))
-        cases += [whole[:place], whole[:place] + b"\x00" + whole[place + 1 :]]
+        cases += [whole[:place], whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]]
     for content in cases:
-        path.with_suffix(ending).write_bytes(content)
-        with pytest.raises(DamagedRunError, match=r"Restore study\.json"):
+        path.write_bytes(content)
+        with pytest.raises(DamagedRunError, match=r"study\.csv\.xz: .* Restore the file"):
             read_study(path)
         found = read_runs(path)
         assert found.runs == []
-        assert found.problems[0][0] == "study.json"
+        assert found.problems[0][0] == "study.csv.xz"
 
 
 def test_a_study_may_have_choices_for_several_benchmarks():

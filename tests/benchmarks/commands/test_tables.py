@@ -1,3 +1,4 @@
+import lzma
 import math
 import re
 from dataclasses import replace
@@ -198,20 +199,21 @@ def test_methods_stand_beside_the_paper_best_first(results):
 
 @pytest.mark.parametrize("what", [["errors", "b"], ["settings", "b", "b", "theta"]])
 @pytest.mark.parametrize(
-    ("name", "was", "becomes"),
+    ("was", "becomes"),
     [
-        ("b.json", '"fwi"', ""),
-        ("b.json", '"average": 2.0', '"average": 1.0'),
-        ("b.json", '"k": 5', '"k": 6'),
-        ("b.csv", "0.02", "0.01"),
-        ("b.csv", "\n1,", "\n0,"),
+        (b'"fwi"', b""),
+        (b'"average": 2.0', b'"average": 1.0'),
+        (b'"k": 5', b'"k": 6'),
+        (b",0.02", b",0.01"),
+        (b"\n1,", b"\n0,"),
     ],
 )
-def test_a_table_of_a_changed_study_is_refused(results, what, name, was, becomes):
-    path = results / name
-    assert was in path.read_text()
-    path.write_text(path.read_text().replace(was, becomes))
-    with pytest.raises(DCOError, match=r"b\.json: .* Restore b\.json"):
+def test_a_table_of_a_changed_study_is_refused(results, what, was, becomes):
+    path = study_path("b", results)
+    text = lzma.decompress(path.read_bytes())
+    assert was in text
+    path.write_bytes(lzma.compress(text.replace(was, becomes)))
+    with pytest.raises(DCOError, match=r"b\.csv\.xz: .* Restore the file"):
         tables.make_table(what, results)
 
 
@@ -230,9 +232,9 @@ def test_changed_measurements_are_refused(tmp_path, end):
     frame = pd.DataFrame([{"fault": name, "tried": 3, "lost": 0, "wrong": 0} for name in "ab"])
     write_measurements(path, frame, {"command": "c"})
     assert "| **together** | **6** |" in tables.make_table(["faults"], tmp_path)
-    csv = path.with_suffix(".csv")
-    csv.write_text("".join(csv.read_text().splitlines(keepends=True)[:2]) + end)
-    with pytest.raises(DCOError, match=r"faults\.json: .* measure again"):
+    lines = lzma.decompress(path.read_bytes()).decode().splitlines(keepends=True)
+    path.write_bytes(lzma.compress(("".join(lines[:3]) + end).encode()))
+    with pytest.raises(DCOError, match=r"faults\.csv\.xz: .* measure again"):
         tables.make_table(["faults"], tmp_path)
 
 

@@ -32,12 +32,12 @@ def test_a_run_leaves_a_table_a_record_and_figures_and_is_not_repeated(tmp_path,
         "1",
         "2",
         "--out",
-        str(tmp_path / "out.json"),
+        str(tmp_path / "out.csv.xz"),
     ]
     assert main([*command, "--figures", str(tmp_path / "figures")]) == 0
     assert "dco" in capsys.readouterr().out
     written = [(tmp_path / f"out.{ending}").read_bytes() for ending in ("csv", "json")]
-    runs = read_study(tmp_path / "out.json").runs
+    runs = read_study(tmp_path / "out.csv.xz").runs
     assert list(runs) == [
         f"tiny-{method}-seed{seed}" for seed in (1, 2) for method in ("dco", "naive")
     ]

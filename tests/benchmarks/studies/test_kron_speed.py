@@ -6,7 +6,7 @@ from benchmarks.runs.kept import read_measurements
 
 
 def test_both_networks_are_measured(tmp_path):
-    out = tmp_path / "kron-speed.json"
+    out = tmp_path / "kron-speed.csv.xz"
     assert main(["kron-speed", "--quick", "--out", str(out)]) == 0
     frame, _ = read_measurements(out)
     assert frame["network"].tolist() == ["MLP-256", "ConvNet"]

@@ -89,7 +89,7 @@ def test_the_three_observations_hold_in_the_published_numbers(data: str) -> None
 
 @pytest.mark.slow
 def test_the_three_observations_hold_when_measured_anew_on_digits(tmp_path: Path) -> None:
-    out = tmp_path / "landscape.json"
+    out = tmp_path / "landscape.csv.xz"
     places = ["--out", str(out), "--figures", str(tmp_path)]
     assert main(["landscape", "--data", "digits", "--seed", "11", *places]) == 0
     tables = read_tables(out, "digits")
@@ -101,7 +101,7 @@ def test_the_three_observations_hold_when_measured_anew_on_digits(tmp_path: Path
 
 
 def test_the_command_runs_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, figures = tmp_path / "numbers.json", tmp_path / "figures"
+    out, figures = tmp_path / "numbers.csv.xz", tmp_path / "figures"
     assert main(["landscape", *QUICK, "--out", str(out), "--figures", str(figures)]) == 0
     printed = capsys.readouterr()
     assert "Observation 2" in printed.out
@@ -234,7 +234,7 @@ def test_mean_rise() -> None:
 def test_fisher_example_agrees_with_the_stationary_state(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "f.json"
+    path = tmp_path / "f.csv.xz"
     assert main(["fisher-example", "--runs", "400", "--steps", "2000", "--out", str(path)]) == 0
     assert "analytic" in capsys.readouterr().out
     table = read_measurements(path)[0].set_index("eta")

@@ -160,13 +160,13 @@ def test_the_study_measures_keeps_and_does_not_repeat(tmp_path, monkeypatch, cap
     monkeypatch.setattr(study, "get_mnist_dataset", lambda root: ("train", "test"))
     monkeypatch.setattr(study, "flat_tensors", lambda part: {"train": data}[part])
     monkeypatch.setitem(study.NETWORKS, "mlp-100-100", study.Network(8, 2, 6, epochs=1, lr=0.05))
-    command = ["task-sums", "--data-root", str(tmp_path), "--out", str(tmp_path / "out.json")]
+    command = ["task-sums", "--data-root", str(tmp_path), "--out", str(tmp_path / "out.csv.xz")]
     command += ["--sums", "mean", "low-rank", "--floors", "0", "0.3"]
     assert main(command) == 0
     shown = capsys.readouterr().out
     assert "after 5" in shown
     assert "after 6" in shown
-    runs = read_study(tmp_path / "out.json").runs
+    runs = read_study(tmp_path / "out.csv.xz").runs
     assert len(runs) == 4
     run = runs["mlp-100-100-mean-lambda30-floor0.3-seed1"]
     assert run.config["sum"] == "mean"
@@ -208,7 +208,7 @@ def test_the_table_has_the_means_over_seeds(tmp_path):
     ]
     kept = Study()
     kept.add(runs)
-    write_study(tmp_path / "task-sums.json", kept)
+    write_study(tmp_path / "task-sums.csv.xz", kept)
     lines = make_table(["task-sums", "mlp-256"], tmp_path).splitlines()
     assert lines[0] == "| sum | strength | 5 tasks |"
     values = [
