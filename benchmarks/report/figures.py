@@ -33,7 +33,12 @@ from benchmarks.report.settings import PROPOSED
 _WIDTH = 5.0  # inches: the text is still legible when a phone shows all of it
 _LABEL_WIDTH = 26
 _INK = "#010203"  # stands for the page's own text colour until the SVG is written
-_STYLE = "<style>svg{color:#1f2328}@media(prefers-color-scheme:dark){svg{color:#e6e9ee}}</style>"
+_STYLE = (
+    "<style>svg{color:#1f2328;font-family:'DejaVu Sans',Verdana,sans-serif}"
+    "@media(prefers-color-scheme:dark){svg{color:#e6e9ee}}</style>"
+)
+_NOT_NEEDED = r'<metadata>.*?</metadata>|font-family: [^;"]*; | transform="rotate\(-0 [^"]*"'
+_PLACES = r' (?:d|x|y|transform)="[^"]*"'
 RC: dict[Any, Any] = {
     **dict.fromkeys(
         ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color",
@@ -181,4 +186,18 @@ def svg_text(figure: Figure) -> str:
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :].replace(_INK, "currentColor")
-    return re.sub(r"(<svg[^>]*>)", lambda opening: opening[1] + _STYLE, svg, count=1)
+    svg = re.sub(r"(<svg[^>]*>)", lambda opening: opening[1] + _STYLE, svg, count=1)
+    return _compact(svg)
+
+
+def _compact(svg: str) -> str:
+    """The same picture in about half the bytes: no metadata, one font, two decimals."""
+    used = set(re.findall(r"#([\w.-]+)", svg))
+    svg = re.sub(_NOT_NEEDED, "", svg, flags=re.DOTALL)
+    svg = re.sub(r' id="([^"]*)"', lambda one: one[0] if one[1] in used else "", svg)
+    svg = re.sub(_PLACES, lambda one: re.sub(r"\d+\.\d+", _two_decimals, one[0]), svg)
+    return " ".join(svg.split()).replace("> <", "><") + "\n"
+
+
+def _two_decimals(found: re.Match[str]) -> str:
+    return f"{float(found[0]):.2f}".rstrip("0").rstrip(".")
