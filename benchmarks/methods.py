@@ -87,10 +87,7 @@ class Method:
         return ({} if self.plugin is None else _arguments(self.plugin)) | dict(self.fixed)
 
     def check(self, setting: Setting) -> None:
-        """Raise unless the method has these settings, and all that it needs are among them.
-
-        :param setting: values by name.
-        """
+        """Raise unless the method has these settings, and all that it needs are among them."""
         known = self.arguments.keys() | self.grid.keys()
         unknown = setting.keys() - known
         if unknown:
@@ -106,10 +103,7 @@ class Method:
             )
 
     def resolved(self, setting: Setting) -> dict[str, Any]:
-        """Every argument of the method with its value, defaults among them.
-
-        :param setting: the values that are not defaults.
-        """
+        """Every argument of the method with its value, defaults among them."""
         self.check(setting)
         return {**self.arguments, **setting}
 
@@ -117,16 +111,12 @@ class Method:
         """Construct the strategy.
 
         :param setting: values of the tuned arguments, such as one of :meth:`settings`.
-        :param arguments: the strategy's own: model, optimizer, train_epochs, plugins, ...
         """
         self.check(setting)
         return self.constructor(**{**self.fixed, **setting}, **arguments)
 
     def train_inputs(self, stream: Iterable[Any]) -> list[Any]:
-        """What the strategy's ``train`` is called with, one after the other.
-
-        :param stream: the training experiences.
-        """
+        """What the strategy's ``train`` is called with, one after the other."""
         experiences = list(stream)
         return [experiences] if self.whole_stream else experiences
 
@@ -139,10 +129,7 @@ class Method:
     ) -> None:
         """Train on a stream the way this method does it.
 
-        :param strategy: what :meth:`make` made.
-        :param stream: the training experiences.
         :param after_experience: called with the number of experiences seen so far, less one.
-        :param arguments: passed on to the strategy's ``train``.
         """
         for index, train_input in enumerate(self.train_inputs(stream)):
             strategy.train(train_input, **arguments)
@@ -269,10 +256,7 @@ NOT_WORKING: Mapping[str, str] = MappingProxyType(
 
 
 def get_method(name: str) -> Method:
-    """Look a method up.
-
-    :param name: its name, such as ``ewc``.
-    """
+    """Look a method up."""
     if name in NOT_WORKING:
         raise SettingError(f"{name}: {NOT_WORKING[name]} Choose one of {sorted(METHODS)}.")
     if name not in METHODS:

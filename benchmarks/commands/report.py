@@ -48,8 +48,6 @@ def write_report(places: Sequence[Path], out: Path) -> list[Path]:
     """Write ``report.html``, ``report.md`` and ``results.csv``.
 
     :param places: folders of runs, at any depth, and files of studies.
-    :param out: where to; made if it does not exist.
-    :return: the three files, ``report.html`` first.
     """
     for place in places:
         if not place.exists():

@@ -30,7 +30,6 @@ class Session:
         """Make runs.
 
         :param jobs: what to run; a job that occurs twice is run once.
-        :param failures_count: whether a failure is one of the command.
         """
         unique = list({job.folder_name: job for job in jobs}.values())
         results = run_jobs(unique, self._runner, self._options, as_json=self._json)
@@ -40,11 +39,7 @@ class Session:
         return results
 
     def end(self, **shown: Any) -> int:
-        """Say how it ended.
-
-        :param shown: what else the last line of JSON has.
-        :return: the exit status: 1 if a run failed.
-        """
+        """Say how it ended."""
         for result in self._failures:
             folder = self._options.out / result.job.folder_name
             print(f"error: {result.job.title} ({folder}): {result.failure}", file=sys.stderr)

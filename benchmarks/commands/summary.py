@@ -31,10 +31,7 @@ def marked(method: str) -> str:
 
 
 def table_of_runs(results: Sequence[Result]) -> Table:
-    """One line per run, errors in per cent.
-
-    :param results: the runs; those that failed are left out.
-    """
+    """One line per run, errors in per cent."""
     shown = Table(title="Error in %, lower is better", box=box.SIMPLE)
     shown.add_column("benchmark", no_wrap=True)
     shown.add_column("method", no_wrap=True)

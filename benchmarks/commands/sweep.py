@@ -78,10 +78,8 @@ def choose(
 ) -> Choices:
     """Try every combination of the methods' grids on a validation split.
 
-    :param plan: makes the jobs.
     :param grids: values to try, by method; methods without any are left out.
     :param seeds: seeds of runs and divisions; errors are averaged over them.
-    :param session: makes the runs.
     :return: by method: what was chosen, its error, and the error of every combination.
     """
     tried = {method: plan.combinations(grid) for method, grid in grids.items() if grid}
@@ -129,13 +127,7 @@ def _best(method: str, candidates: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def write_choices(path: Path, plan: Plan, seeds: Sequence[int], choices: Choices) -> None:
-    """Write what was chosen, for ``compare --chosen``.
-
-    :param path: the file.
-    :param plan: what was asked for.
-    :param seeds: the seeds of the sweep.
-    :param choices: what :func:`choose` returned.
-    """
+    """Write what was chosen, for ``compare --chosen``."""
     content = {
         "benchmark": plan.benchmark,
         "preset": plan.request.preset,
@@ -151,7 +143,6 @@ def read_choices(path: Path, benchmark: str) -> Mapping[str, Settings]:
     """The chosen settings by method.
 
     :param path: what :func:`write_choices` wrote, or the file of a study that has it.
-    :param benchmark: the benchmark they are wanted for.
     """
     try:
         kept = path.name.endswith(".csv.xz")

@@ -87,7 +87,6 @@ def make_table(what: list[str], results: Path = RESULTS) -> str:
     """A table as Markdown.
 
     :param what: its kind and what to show in it, as described above.
-    :param results: folder with the results.
     """
     kind, *names = what
     if kind not in _KINDS:

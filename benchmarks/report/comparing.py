@@ -196,10 +196,7 @@ def _order(entry: Entry, training: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def method_order(method: str) -> tuple[int, int, str]:
-    """Where a method stands: the paper's baselines, others, and last what the paper proposes.
-
-    :param method: its name.
-    """
+    """Where a method stands: the paper's baselines, others, and last what the paper proposes."""
     printed = list(dict.fromkeys(name for column in TABLE_1.values() for name in column))
     names = list(METHODS)
     kind = 2 if method in PROPOSED else 0 if method in printed else 1
@@ -242,11 +239,7 @@ class Sweep:
 
 
 def sweeps(comparison: Comparison, setting: str) -> list[Sweep]:
-    """The methods of which several entries differ in nothing but this setting.
-
-    :param comparison: where to look.
-    :param setting: name of the setting.
-    """
+    """The methods of which several entries differ in nothing but this setting."""
     groups: dict[str, list[Entry]] = {}
     for entry in comparison.entries:
         if is_number(entry.settings.get(setting)):

@@ -18,11 +18,7 @@ Report = dict[str, Any]
 
 
 def make_report(found: Found, comparisons: list[Comparison]) -> Report:
-    """The whole report.
-
-    :param found: what was read.
-    :param comparisons: what :func:`.compare` made of it.
-    """
+    """The whole report."""
     counted = sum(len(one.runs) for one in comparisons)
     rows = [(name, "unfinished: no outcome.json yet") for name in found.unfinished]
     left_out = tables.text_table(
@@ -39,10 +35,7 @@ def make_report(found: Found, comparisons: list[Comparison]) -> Report:
 
 
 def pictures(report: Report) -> list[Picture]:
-    """The figures that Markdown shows: all but the heat maps.
-
-    :param report: the report.
-    """
+    """The figures that Markdown shows: all but the heat maps."""
     swept = [sweep["picture"] for part in report["comparisons"] for sweep in part["sweeps"]]
     return [*swept, *(picture for part in report["comparisons"] for picture in part["curves"])]
 

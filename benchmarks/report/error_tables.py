@@ -43,11 +43,7 @@ class Shown:
 
 
 def errors(results: Path, names: list[str]) -> Shown:
-    """All runs of some studies, seeds of one setting together.
-
-    :param results: folder with the results.
-    :param names: the studies.
-    """
+    """All runs of some studies, seeds of one setting together."""
     entries = _entries(results, names)
     labels = _labels(entries)
     several = len({one.runs[0].benchmark for one in entries}) > 1
@@ -64,11 +60,7 @@ def errors(results: Path, names: list[str]) -> Shown:
 
 
 def beside_paper(results: Path, names: list[str]) -> Shown:
-    """All methods on a benchmark, the best first, with the paper's figures.
-
-    :param results: folder with the results.
-    :param names: the benchmark, then the studies.
-    """
+    """All methods on a benchmark, the best first, with the paper's figures."""
     benchmark, *studies = names
     entries = [one for one in _entries(results, studies) if one.runs[0].benchmark == benchmark]
     if not entries:
@@ -95,7 +87,6 @@ def beside_paper(results: Path, names: list[str]) -> Shown:
 def settings(results: Path, names: list[str]) -> Shown:
     """The runs of some studies on one benchmark, by some settings of the method or the training.
 
-    :param results: folder with the results.
     :param names: the studies, with commas between them, the benchmark and the settings.
     """
     studies, benchmark, *wanted = names
@@ -151,11 +142,7 @@ def before_push(results: Path, names: list[str]) -> Shown:
 
 
 def penalty_steps(results: Path, names: list[str]) -> Shown:
-    """Average errors by learning rate: Naive's, and DCO's with either step of the penalty.
-
-    :param results: folder with the results.
-    :param names: the studies.
-    """
+    """Average errors by learning rate: Naive's, and DCO's with either step of the penalty."""
     naive: dict[Any, float] = {}
     of_dco: dict[Any, dict[str, float]] = {}
     for entry in _entries(results, names):

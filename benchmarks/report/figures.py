@@ -54,11 +54,7 @@ RC: dict[Any, Any] = {
 
 
 def average_error_picture(comparison: Comparison, name: str) -> Picture | None:
-    """Average error against tasks learned; None if no run has a matrix.
-
-    :param comparison: whose entries to draw.
-    :param name: of the file.
-    """
+    """Average error against tasks learned; None if no run has a matrix."""
     # The first get the strongest colours and full lines.
     entries = sorted(comparison.entries, key=lambda entry: entry.method not in PROPOSED)
     shaded = len(entries) <= MOST_SHADED
@@ -76,11 +72,7 @@ def average_error_picture(comparison: Comparison, name: str) -> Picture | None:
 
 
 def fwi_bwt_picture(comparison: Comparison, name: str) -> Picture | None:
-    """Bars of FWI and BWT error; None if no run has a matrix.
-
-    :param comparison: whose entries to draw.
-    :param name: of the file.
-    """
+    """Bars of FWI and BWT error; None if no run has a matrix."""
     return _picture(
         name,
         f"FWI and BWT error, {comparison.title}",
@@ -93,11 +85,7 @@ def fwi_bwt_picture(comparison: Comparison, name: str) -> Picture | None:
 
 
 def matrix_pictures(comparison: Comparison, name: str) -> list[Picture]:
-    """One heat map per entry that has matrices, means over seeds.
-
-    :param comparison: whose entries to draw.
-    :param name: how the files' names begin.
-    """
+    """One heat map per entry that has matrices, means over seeds."""
     pictures = []
     for index, entry in enumerate(comparison.entries):
         picture = _picture(
@@ -118,9 +106,6 @@ def sweep_picture(
 ) -> Picture:
     """Average error against a setting's value, one line per sweep.
 
-    :param title: what it shows.
-    :param name: of the file.
-    :param sweeps: sweeps of one setting.
     :param published: the paper's errors by value, for sweeps that have any, by method.
     """
     with mpl.rc_context(RC):
@@ -178,10 +163,7 @@ def _drawn(label: str) -> str:
 
 
 def svg_text(figure: Figure) -> str:
-    """A figure as SVG whose ink takes the page's colour.
-
-    :param figure: the figure, made with :data:`RC`.
-    """
+    """A figure as SVG whose ink takes the page's colour."""
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     svg = file.getvalue()

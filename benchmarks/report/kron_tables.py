@@ -20,11 +20,7 @@ _SETTING = ("sum", "strength", "growth", "floor", "seed")
 
 
 def task_sums(results: Path, names: list[str]) -> Rows:
-    """Average errors of the sums over tasks on validation data, by strength, for one network.
-
-    :param results: folder with the results.
-    :param names: the network.
-    """
+    """Average errors of the sums over tasks on validation data, by strength, for one network."""
     (network,) = names
     frames = [
         run.metrics.assign(label=strength_of(run)).assign(**{k: run.config[k] for k in _SETTING})
@@ -51,11 +47,7 @@ def task_sums(results: Path, names: list[str]) -> Rows:
 
 
 def free_shares(results: Path, names: list[str]) -> Rows:
-    """The error on the newest task by the share of the first layer's free directions.
-
-    :param results: folder with the results.
-    :param names: the network.
-    """
+    """The error on the newest task by the share of the first layer's free directions."""
     (network,) = names
     rows = points(read_study(study_path("task-sums", results)), network)
     return [
@@ -73,11 +65,7 @@ def free_shares(results: Path, names: list[str]) -> Rows:
 
 
 def resnet(results: Path, names: list[str]) -> Rows:
-    """The ResNet-18 with both methods.
-
-    :param results: folder with the results.
-    :param names: nothing.
-    """
+    """The ResNet-18 with both methods."""
     runs = read_study(study_path("resnet", results)).runs.values()
     return [
         {
@@ -95,11 +83,7 @@ def resnet(results: Path, names: list[str]) -> Rows:
 
 
 def speed(results: Path, names: list[str]) -> Rows:
-    """What DCO-KRON costs against plain SGD.
-
-    :param results: folder with the results.
-    :param names: nothing.
-    """
+    """What DCO-KRON costs against plain SGD."""
     frame, _ = read_measurements(study_path("kron-speed", results))
     return [
         {

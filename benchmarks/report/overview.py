@@ -82,17 +82,13 @@ class Measured:
     naive_seconds: float
 
     def mean(self, key: str) -> float:
-        """Mean of an outcome.
-
-        :param key: its name, such as ``seconds``.
-        """
+        """Mean of an outcome."""
         return statistic(run.outcome[key] for run in self.runs).mean
 
 
 def overview(results: Path, names: list[str]) -> Shown:
     """One row per method: average errors in percent, time against Naive, memory.
 
-    :param results: folder with the results.
     :param names: the studies. The first that has a method on a stream counts.
     """
     rows = []
@@ -119,11 +115,7 @@ def overview(results: Path, names: list[str]) -> Shown:
 
 
 def overview_svg(results: Path, names: list[str]) -> str:
-    """Average error against training time, one panel per stream, as SVG.
-
-    :param results: folder with the results.
-    :param names: the studies.
-    """
+    """Average error against training time, one panel per stream, as SVG."""
     with mpl.rc_context(RC):
         figure = Figure(figsize=(9, 3.6), layout="constrained")
         panels = dict(zip(STREAMS, figure.subplots(1, len(STREAMS)), strict=True))

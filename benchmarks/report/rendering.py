@@ -15,18 +15,12 @@ FIGURES = "report-figures"
 
 
 def to_html(report: Report) -> str:
-    """Write a report as HTML.
-
-    :param report: the report.
-    """
+    """Write a report as HTML."""
     return _rendered("page.html", report)
 
 
 def to_markdown(report: Report) -> str:
-    """Write a report as Markdown.
-
-    :param report: the report.
-    """
+    """Write a report as Markdown."""
     return re.sub(r"\n{3,}", "\n\n", _rendered("page.md", report)).strip() + "\n"
 
 
@@ -34,7 +28,6 @@ def markdown_table(lines: Sequence[Sequence[str]], numeric: Collection[int] = ()
     """A table as Markdown.
 
     :param lines: the cells, row by row, the head first.
-    :param numeric: the columns that are set flush right.
     """
     rule = ["---:" if column in numeric else "---" for column in range(len(lines[0]))]
     return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rule, *lines[1:]])
@@ -53,10 +46,7 @@ def _rendered(template: str, report: Report) -> str:
 
 
 def markdown_of(table: Table) -> str:
-    """A table of the report, with its caption.
-
-    :param table: the table.
-    """
+    """A table of the report, with its caption."""
     lines = [list(map(_plain, table.columns))]
     for section in table.sections:
         if section.title:

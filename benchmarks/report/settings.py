@@ -28,8 +28,6 @@ def default_settings(method: str) -> dict[str, Any]:
 
     Those that DCO and DCO-COMP share are the paper's for DCO, with which most of the kept results
     were made.
-
-    :param method: its name.
     """
     if method not in METHODS:
         return {}
@@ -80,11 +78,7 @@ def _publications(one: Setting) -> Iterator[str]:
 
 
 def changed_settings(method: str, settings: Mapping[str, Any]) -> list[str]:
-    """``name=value`` for the settings that are not the method's defaults.
-
-    :param method: its name.
-    :param settings: its settings.
-    """
+    """``name=value`` for the settings that are not the method's defaults."""
     defaults = default_settings(method)
     return [
         f"{name}={_short(value)}"
@@ -94,11 +88,7 @@ def changed_settings(method: str, settings: Mapping[str, Any]) -> list[str]:
 
 
 def difference_words(own: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> list[str]:
-    """In words, everything that is not the same in all others.
-
-    :param own: the settings to describe.
-    :param others: what to tell them from.
-    """
+    """In words, everything that is not the same in all others."""
     others = list(others)
     names = dict.fromkeys(name for settings in (own, *others) for name in settings)
     return [
@@ -156,11 +146,7 @@ _WORDS_OF_VALUES = {
 
 
 def in_words(name: str, settings: Mapping[str, Any]) -> str:
-    """One setting of a method or a training.
-
-    :param name: its name.
-    :param settings: where its value is, if there is any.
-    """
+    """One setting of a method or a training."""
     if name == "matched_to":  # the numbers in it say what DCO's settings say
         return "compute as DCO's" if name in settings else "compute by epochs"
     usual = Training.defaults()

@@ -32,10 +32,7 @@ class Statistic(NamedTuple):
 
 
 def statistic(values: Iterable[float]) -> Statistic:
-    """Mean and spread of the values that are finite.
-
-    :param values: the values.
-    """
+    """Mean and spread of the values that are finite."""
     known = pd.Series([value for value in values if math.isfinite(value)], dtype="float64")
     return Statistic(known.mean(), known.std(), len(known))
 
@@ -44,7 +41,6 @@ def number(value: float, decimals: int = DECIMALS, sign: str = "") -> str:
     """A number with some decimals, and no sign before a zero.
 
     :param value: the number; NaN if there is none.
-    :param decimals: how many are shown.
     :param sign: ``+`` to show it always.
     """
     if not math.isfinite(value):

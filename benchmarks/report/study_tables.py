@@ -17,11 +17,7 @@ _EXPERIENCES = (2, 10, 25, 50, 75, 100)
 
 
 def faults(results: Path, names: list[str]) -> Shown:
-    """What ``python -m benchmarks faults`` has counted.
-
-    :param results: folder with the results.
-    :param names: none.
-    """
+    """What ``python -m benchmarks faults`` has counted."""
     counted, _ = read_measurements(study_path("faults", results))
     counts = ["tried", "lost", "wrong"]
     rows = [
@@ -34,11 +30,7 @@ def faults(results: Path, names: list[str]) -> Shown:
 
 
 def upstream_lines(results: Path, names: list[str]) -> Shown:
-    """How many lines ``python -m benchmarks upstream`` adds to each file of Avalanche.
-
-    :param results: folder with the results.
-    :param names: none.
-    """
+    """How many lines ``python -m benchmarks upstream`` adds to each file of Avalanche."""
     counted, _ = read_measurements(study_path("upstream", results))
     rows = [
         {"file": f"`{row['file']}`", "lines": f"{row['lines']:,}"} for _, row in counted.iterrows()
@@ -47,20 +39,12 @@ def upstream_lines(results: Path, names: list[str]) -> Shown:
 
 
 def upstream_left_out(results: Path, names: list[str]) -> Shown:
-    """What the contribution to Avalanche does without.
-
-    :param results: not needed.
-    :param names: none.
-    """
+    """What the contribution to Avalanche does without."""
     return Shown([{"left out": one.what, "why": one.why} for one in OMISSIONS])
 
 
 def long_stream(results: Path, names: list[str]) -> Shown:
-    """What ``python -m benchmarks long-stream`` has measured for both methods.
-
-    :param results: folder with the results.
-    :param names: none.
-    """
+    """What ``python -m benchmarks long-stream`` has measured for both methods."""
     frame, _ = read_measurements(study_path("long-stream", results))
     rows, wrong = [], []
     for method, title in (("dco-comp", "DCO-COMP"), ("dco", "DCO")):
@@ -90,11 +74,7 @@ def long_stream(results: Path, names: list[str]) -> Shown:
 
 
 def cost_of_dco(results: Path, names: list[str]) -> Shown:
-    """What ``python -m benchmarks cost-of-dco`` has measured on one benchmark.
-
-    :param results: folder with the results.
-    :param names: the benchmark.
-    """
+    """What ``python -m benchmarks cost-of-dco`` has measured on one benchmark."""
     frame, _ = read_measurements(study_path("cost-of-dco", results))
     (benchmark,) = names
     frame = frame[frame["benchmark"] == benchmark]
@@ -114,10 +94,7 @@ def cost_of_dco(results: Path, names: list[str]) -> Shown:
 
 
 def against_naive(frame: pd.DataFrame) -> pd.DataFrame:
-    """Errors and times over Naive's of the study, on average over seeds, by variant.
-
-    :param frame: the study.
-    """
+    """Errors and times over Naive's of the study, on average over seeds, by variant."""
     naive = frame[frame["variant"] == "naive"].set_index(["benchmark", "seed"])["seconds"]
     keys = pd.MultiIndex.from_frame(frame[["benchmark", "seed"]])
     frame = frame.assign(ratio=frame["seconds"].to_numpy() / naive.reindex(keys).to_numpy())
@@ -126,11 +103,7 @@ def against_naive(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def speed(results: Path, names: list[str]) -> Shown:
-    """What ``python -m benchmarks speed`` has measured.
-
-    :param results: folder with the results.
-    :param names: one of steps, tasks, growth and training.
-    """
+    """What ``python -m benchmarks speed`` has measured."""
     frame, config = read_measurements(study_path("speed", results))
     (part,) = names
     note = f"{config['threads']} thread(s)."

@@ -22,10 +22,7 @@ _SECTIONS = {
 
 
 def error_table(comparison: Comparison) -> Table:
-    """Average, FWI and BWT error of one comparison, beside the paper's.
-
-    :param comparison: what to show.
-    """
+    """Average, FWI and BWT error of one comparison, beside the paper's."""
     paper = TABLE_1.get(comparison.published, {})
     run = {entry.method for entry in comparison.entries}
     lines: dict[str, Entry | None] = {entry.label: entry for entry in comparison.entries}
@@ -60,10 +57,7 @@ def error_table(comparison: Comparison) -> Table:
 
 
 def difference_table(comparison: Comparison) -> Table | None:
-    """Differences to the reference, paired by seed; None if nothing has two common seeds.
-
-    :param comparison: what to show.
-    """
+    """Differences to the reference, paired by seed; None if nothing has two common seeds."""
     reference = comparison.reference
     if reference is None:
         return None
@@ -89,12 +83,7 @@ def difference_table(comparison: Comparison) -> Table | None:
 
 
 def sweep_table(sweep: Sweep, published: Mapping[float, float], source: str) -> Table:
-    """A sweep in numbers, the paper's beside them.
-
-    :param sweep: what to show.
-    :param published: the paper's errors by value; may be empty.
-    :param source: where they stand.
-    """
+    """A sweep in numbers, the paper's beside them."""
     points = dict(sweep.points)
     rows = []
     for value in sorted(points.keys() | published.keys()):
@@ -113,10 +102,7 @@ def sweep_table(sweep: Sweep, published: Mapping[float, float], source: str) -> 
 
 
 def cost_table(comparison: Comparison) -> Table:
-    """What the runs cost.
-
-    :param comparison: what to show.
-    """
+    """What the runs cost."""
 
     def row(label: str, entry: Entry) -> list[Cell]:
         peak = max(entry.by_seed("peak_megabytes").values(), default=math.nan)
@@ -138,10 +124,7 @@ def cost_table(comparison: Comparison) -> Table:
 
 
 def origin_table(comparison: Comparison) -> Table:
-    """With what, and on which data, the runs were made.
-
-    :param comparison: what to show.
-    """
+    """With what, and on which data, the runs were made."""
     found: dict[str, dict[str, None]] = {}
     for config in (run.config for run in comparison.runs):
         parts = {"commit": config["git_commit"], "python": config["python"], **config["versions"]}
@@ -155,12 +138,7 @@ def origin_table(comparison: Comparison) -> Table:
 
 
 def text_table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """A table without numbers.
-
-    :param caption: what it shows.
-    :param columns: titles.
-    :param rows: the cells.
-    """
+    """A table without numbers."""
     cells = [[Cell(text) for text in row] for row in rows]
     return Table(caption, columns, [Section("", cells)], numeric=False)
 

@@ -86,10 +86,7 @@ class ErrorsBeforePush(PluginMetric):
 
 
 def errors_before_push(metrics: pd.DataFrame) -> dict[str, float]:
-    """Average, FWI and BWT error in % before the push; nothing for methods that do not push.
-
-    :param metrics: what the logger recorded.
-    """
+    """Average, FWI and BWT error in % before the push; nothing for methods that do not push."""
     rows = metrics[metrics["metric"] == METRIC]
     if rows.empty:
         return {}

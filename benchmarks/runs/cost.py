@@ -32,8 +32,6 @@ def count_gradients(network: nn.Module) -> None:
     Training steps, DCO's steps 2 and 3, the second pass per step of RWalk, A-GEM and LwF, and the
     batches of which EWC and MAS take importances, with the two samples that they try before the
     first step. Evaluation is not counted.
-
-    :param network: the network.
     """
     network.register_forward_hook(_count)
 
@@ -52,10 +50,7 @@ def gradient_evaluations() -> int:
 
 @contextmanager
 def listening_to_gradients(listener: Callable[[], None]) -> Iterator[None]:
-    """Have a function called after every batch that is counted.
-
-    :param listener: the function.
-    """
+    """Have a function called after every batch that is counted."""
     _Gradients.listener = listener
     try:
         yield
@@ -64,12 +59,7 @@ def listening_to_gradients(listener: Callable[[], None]) -> Iterator[None]:
 
 
 def dco_gradients(settings: Mapping[str, Any], epochs: int, batches: int) -> int:
-    """Gradient evaluations of DCO in one experience: its steps 1, 2 and 3.
-
-    :param settings: DCO's; those of :data:`COUNTED_SETTINGS` matter.
-    :param epochs: epochs of step 1.
-    :param batches: batches per epoch.
-    """
+    """Gradient evaluations of DCO in one experience: its steps 1, 2 and 3."""
     steps_1_and_2 = (epochs + settings["push_epochs"]) * batches
     if settings["directions"] == "sampled":
         return steps_1_and_2 + settings["k"]
@@ -114,11 +104,7 @@ def peak_megabytes() -> float:
 
 
 def kept_bytes(method: Method, strategy: SupervisedTemplate) -> int:
-    """Bytes a method keeps between experiences: weights, importances, directions, data.
-
-    :param method: the method.
-    :param strategy: the strategy after training.
-    """
+    """Bytes a method keeps between experiences: weights, importances, directions, data."""
     plugins = (plugin for plugin in strategy.plugins if isinstance(plugin, PluginState))
     return sum(plugin.memory_bytes for plugin in plugins) + _bytes(method.data(strategy))
 

@@ -78,7 +78,6 @@ def exclusively(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
 
     The lock belongs to the process and ends with it, also when it is killed.
 
-    :param folder: the folder; made if it does not exist.
     :param on_wait: called once if there is something to wait for.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -104,11 +103,8 @@ def execute(
 ) -> dict[str, Any]:
     """Make a run, unless it is there already.
 
-    :param job: what to run.
-    :param options: where and how.
     :param on_progress: called now and then with the experiences done and the number of all.
     :param on_wait: called if another process is making the same run.
-    :return: what the run has shown.
     """
     folder = options.out / job.folder_name
     with exclusively(folder, on_wait):

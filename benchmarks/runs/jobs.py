@@ -79,10 +79,7 @@ class Job:
 
 
 def folder_name(identity: Mapping[str, Any]) -> str:
-    """The name of a run's folder.
-
-    :param identity: all that determines the result, see :attr:`Job.identity`.
-    """
+    """The name of a run's folder."""
     digest = checksum([json.dumps(_with_floats(identity), sort_keys=True).encode()])[:8]
     return f"{identity['benchmark']}-{identity['method']}-seed{identity['seed']}-{digest}"
 

@@ -46,11 +46,7 @@ class Study:
     chosen: Any = None
 
     def add(self, runs: Iterable[Run]) -> int:
-        """Add runs; those that are there already are recognised.
-
-        :param runs: the runs.
-        :return: how many are new.
-        """
+        """Add runs; those that are there already are recognised."""
         before = len(self.runs)
         for run in runs:
             kept = self.runs.setdefault(run.name, run)
@@ -63,20 +59,12 @@ class Study:
 
 
 def study_path(name: str, results: Path = RESULTS) -> Path:
-    """The file of a study.
-
-    :param name: its name, such as ``table-1``.
-    :param results: the folder of all studies.
-    """
+    """The file of a study."""
     return results / f"{name}.csv.xz"
 
 
 def add_out_argument(parser: argparse.ArgumentParser, study: str) -> None:
-    """Declare --out of a study's command.
-
-    :param parser: the command's.
-    :param study: its name.
-    """
+    """Declare --out of a study's command."""
     parser.add_argument(
         "--out",
         type=Path,
@@ -87,10 +75,7 @@ def add_out_argument(parser: argparse.ArgumentParser, study: str) -> None:
 
 
 def read_study(path: Path) -> Study:
-    """A study; raises unless every byte is as it was written.
-
-    :param path: its file.
-    """
+    """A study; raises unless every byte is as it was written."""
     content, table = _read(path, "Restore the file.")
     try:
         frame = read_metrics(table)
@@ -106,11 +91,7 @@ def read_study(path: Path) -> Study:
 
 
 def write_study(path: Path, study: Study) -> None:
-    """Write a study in one stroke.
-
-    :param path: its file.
-    :param study: what to write.
-    """
+    """Write a study in one stroke."""
     frames = [run.metrics.assign(run=number) for number, run in enumerate(study.runs.values())]
     metrics = metrics_text(pd.concat(frames), "run")
     runs = {run.name: {"config": run.config, "outcome": run.outcome} for run in study.runs.values()}
@@ -118,21 +99,13 @@ def write_study(path: Path, study: Study) -> None:
 
 
 def read_measurements(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """The measurements of a study, and how it was made; raises unless every byte is as written.
-
-    :param path: its file.
-    """
+    """The measurements of a study, and how it was made; raises unless every byte is as written."""
     config, values = _read(path, "Restore the file, or measure again.")
     return pd.read_csv(io.BytesIO(values), float_precision="round_trip"), config
 
 
 def write_measurements(path: Path, frame: pd.DataFrame, config: Mapping[str, Any]) -> None:
-    """Write the measurements of a study that are not of runs, and how it was made.
-
-    :param path: its file.
-    :param frame: what was measured.
-    :param config: command, versions and settings.
-    """
+    """Write the measurements of a study that are not of runs, and how it was made."""
     values = frame.to_csv(index=False, lineterminator="\n", float_format="%.8g")
     _write(path, values, config)
 
@@ -140,14 +113,7 @@ def write_measurements(path: Path, frame: pd.DataFrame, config: Mapping[str, Any
 def add_measurements(
     path: Path, column: str, case: str, frame: pd.DataFrame, config: Mapping[str, Any]
 ) -> None:
-    """Write the measurements of one case into a study of several, in place of older ones.
-
-    :param path: its file.
-    :param column: the column that names the case.
-    :param case: which one was measured.
-    :param frame: what was measured.
-    :param config: command, versions and settings of this case.
-    """
+    """Write the measurements of one case into a study of several, in place of older ones."""
     frame = frame.copy()
     frame.insert(0, column, case)
     configs: dict[str, Any] = {}

@@ -122,15 +122,7 @@ def make_strategy(
     evaluator: EvaluationPlugin,
     plugins: Sequence[SupervisedPlugin] = (),
 ) -> SupervisedTemplate:
-    """The strategy of a method, trained the way all benchmarks train.
-
-    :param method: the method.
-    :param settings: its settings.
-    :param network: the network.
-    :param training: how it is trained.
-    :param evaluator: collects the metrics.
-    :param plugins: further plugins.
-    """
+    """The strategy of a method, trained the way all benchmarks train."""
     return method.make(
         settings,
         model=network,
@@ -152,8 +144,6 @@ def learn(job: Job, checkpoints: Checkpoints, on_progress: OnProgress) -> Outcom
     Runs with the same seed start from the same weights and see the same batches in the same order,
     as far as the method draws no random numbers of its own in between.
 
-    :param job: what to run.
-    :param checkpoints: where the state between experiences is kept.
     :param on_progress: called with the experiences done, in fractions, and the number of all.
     """
     try:

@@ -82,13 +82,7 @@ class Plan:
     def job(
         self, method: str, seed: int, tried: Settings | None = None, split: Split = "test"
     ) -> Job:
-        """One run.
-
-        :param method: name of the method.
-        :param seed: its seed.
-        :param tried: values of a grid, of training or method.
-        :param split: what is evaluated.
-        """
+        """One run."""
         training, settings = self._resolved(method, tried or {})
         return Job(
             protocol=self.request.benchmark,
@@ -165,10 +159,7 @@ class Plan:
         }
 
     def _counted_settings(self, training: Training) -> dict[str, int]:
-        """What DCO's gradient evaluations depend on; of its training, what is not the baseline's.
-
-        :param training: the baseline's.
-        """
+        """What DCO's gradient evaluations depend on; of its training only what the baseline changes."""
         changes, own = divided(self._settings_so_far("dco"))
         known = get_method("dco").arguments
         settings = get_method("dco").resolved({n: own[n] for n in own if n in known})
@@ -248,10 +239,6 @@ def label(name: str, data: Data, hashes: dict[str, str]) -> str:
     """What results are called: the benchmark, or the file that took its data's place.
 
     The number of experiences tells apart the benchmarks that one file can be split for.
-
-    :param name: name of the benchmark.
-    :param data: where the data is.
-    :param hashes: what :func:`data_hashes` found.
     """
     like = TASKS[name].arrays_like
     if data.npz is None or like is None:

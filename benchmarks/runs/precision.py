@@ -27,10 +27,7 @@ class Bfloat16Training(nn.Module):
         self.network = network
 
     def forward(self, x: Tensor) -> Any:
-        """The network's answer.
-
-        :param x: the inputs.
-        """
+        """The network's answer."""
         if not self.training:
             return self.network(x)
         with torch.autocast(x.device.type, dtype=torch.bfloat16):

@@ -44,10 +44,6 @@ def run_jobs(
 ) -> list[Result]:
     """Make runs and show how they get on.
 
-    :param jobs: the runs.
-    :param runner: makes them.
-    :param options: where and how.
-    :param as_json: whether to print lines of JSON, not bars.
     :return: what became of each, in their order; a failed one does not keep others from running.
     """
     results: dict[int, Result] = {}

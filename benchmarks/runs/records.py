@@ -128,38 +128,25 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     """Write what is going to be run, before it is.
 
     :param folder: the run's folder; made if it does not exist.
-    :param config: the configuration, and the provenance.
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / CONFIG, json.dumps(config, indent=2) + "\n")
 
 
 def write_outcome(folder: Path, outcome: Mapping[str, Any], metrics: pd.DataFrame) -> None:
-    """Write ``metrics.csv`` and, last, ``outcome.json``.
-
-    :param folder: the run's folder, with its configuration in it.
-    :param outcome: errors and costs.
-    :param metrics: what the logger recorded.
-    """
+    """Write ``metrics.csv`` and, last, ``outcome.json``."""
     write_atomically(folder / METRICS, metrics_text(metrics))
     seal(folder, {name: _rounded(value) for name, value in outcome.items()})
 
 
 def seal(folder: Path, outcome: Mapping[str, Any]) -> None:
-    """Write ``outcome.json`` with the checksum of the whole folder.
-
-    :param folder: the run's folder, all other files in it.
-    :param outcome: what to write.
-    """
+    """Write ``outcome.json`` with the checksum of the whole folder."""
     others = [(folder / name).read_bytes() for name in (CONFIG, METRICS)]
     write_atomically(folder / OUTCOME, sealed(outcome, *others))
 
 
 def read_run(folder: Path) -> Run:
-    """A finished run; raises unless every byte is as it was written.
-
-    :param folder: its folder.
-    """
+    """A finished run; raises unless every byte is as it was written."""
     try:
         config, metrics, outcome = ((folder / name).read_bytes() for name in FILES)
         return Run(
@@ -187,11 +174,7 @@ def read_outcome(folder: Path) -> dict[str, Any] | None:
 
 
 def metrics_text(metrics: pd.DataFrame, *first: str) -> str:
-    """Metrics as CSV.
-
-    :param metrics: what the logger recorded.
-    :param first: columns before those of the logger.
-    """
+    """Metrics as CSV."""
     return metrics[[*first, *_COLUMNS]].to_csv(index=False, lineterminator="\n")
 
 
@@ -203,7 +186,6 @@ def read_metrics(content: bytes) -> pd.DataFrame:
 def sealed(content: Mapping[str, Any], *others: bytes, indent: int | None = 0) -> str:
     """JSON with a checksum.
 
-    :param content: what to write.
     :param others: contents of the files that the checksum covers, too.
     :param indent: None for a single line.
     """
@@ -212,12 +194,7 @@ def sealed(content: Mapping[str, Any], *others: bytes, indent: int | None = 0) -
 
 
 def unsealed(text: bytes, *others: bytes, indent: int | None = 0) -> dict[str, Any]:
-    """What :func:`sealed` got; a ValueError unless every byte is as it was written.
-
-    :param text: the JSON.
-    :param others: contents of the other files.
-    :param indent: as it was written.
-    """
+    """What :func:`sealed` got; a ValueError unless every byte is as it was written."""
     content = json.loads(text, parse_int=whole_number)
     if not isinstance(content, dict) or content.pop("checksum", None) is None:
         raise ValueError("the checksum is missing")
@@ -227,10 +204,7 @@ def unsealed(text: bytes, *others: bytes, indent: int | None = 0) -> dict[str, A
 
 
 def whole_number(text: str) -> int:
-    """A whole number of a JSON file; a ValueError for one that no float can hold.
-
-    :param text: its digits.
-    """
+    """A whole number of a JSON file; a ValueError for one that no float can hold."""
     try:
         float(int(text))
     except OverflowError as error:
@@ -244,11 +218,7 @@ def read_files(folder: Path) -> dict[str, str]:
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Write a finished run that another machine has made.
-
-    :param folder: where to.
-    :param files: what :func:`read_files` read there.
-    """
+    """Write a finished run that another machine has made."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         write_atomically(folder / name, files[name])

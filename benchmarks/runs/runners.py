@@ -53,7 +53,6 @@ def available_cores() -> int:
 def threads_per_job(jobs: int, cores: int | None = None) -> int:
     """Threads for each of several jobs at a time, so that they do not fight for the cores.
 
-    :param jobs: jobs at a time.
     :param cores: cores; those of this machine if None. OMP_NUM_THREADS is respected.
     """
     share = max(1, (available_cores() if cores is None else cores) // jobs)
@@ -64,8 +63,6 @@ def threads_per_job(jobs: int, cores: int | None = None) -> int:
 def report_run(job: Job, options: RunOptions, report: Report) -> None:
     """Make a run and report its events; an error is an event, not raised.
 
-    :param job: the run.
-    :param options: where and how.
     :param report: called with the kind and content of an :class:`Event`.
     """
     with warnings.catch_warnings():
@@ -94,8 +91,6 @@ def in_processes(count: int) -> Runner:
 
     A process of its own has a peak memory of its own, and takes no other run with it if it dies,
     as a worker of a ProcessPoolExecutor does.
-
-    :param count: how many at a time.
     """
 
     def run(jobs: Sequence[Job], options: RunOptions) -> Iterator[Event]:

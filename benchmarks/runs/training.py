@@ -66,20 +66,14 @@ class Training:
         return {e.name: e.default for e in fields(cls) if e.default is not MISSING}
 
     def changed(self, changes: Settings) -> Training:
-        """The same with some values replaced.
-
-        :param changes: new values by name.
-        """
+        """The same with some values replaced."""
         unknown = changes.keys() - set(self.names())
         if unknown:
             raise SettingError(f"--training has no {sorted(unknown)}; it has {self.names()}.")
         return replace(self, **changes)
 
     def lr_of(self, index: int) -> float:
-        """The learning rate of an experience.
-
-        :param index: its number in the stream, from 0.
-        """
+        """The learning rate of an experience."""
         return self.lr if index == 0 else self.lr * self.later_lr_factor
 
     def as_json(self) -> dict[str, Any]:
@@ -93,9 +87,6 @@ class Training:
 
 
 def divided(settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split values into those of the training and those of the method.
-
-    :param settings: values by name.
-    """
+    """Split values into those of the training and those of the method."""
     training = {name: value for name, value in settings.items() if name in Training.names()}
     return training, {name: value for name, value in settings.items() if name not in training}

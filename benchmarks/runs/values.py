@@ -16,7 +16,6 @@ _COUNTS = ("patterns_per_experience", "sample_size", "samples", "fisher_mb_size"
 def check_values(method: Method, settings: Mapping[str, Any]) -> None:
     """Raise unless values are of the kind of the method's defaults, or of its grid.
 
-    :param method: the method.
     :param settings: values by name, all of which the method has.
     """
     for name, value in settings.items():
@@ -35,7 +34,6 @@ def check_values(method: Method, settings: Mapping[str, Any]) -> None:
 def with_derived(method: Method, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings with the defaults that follow from other settings, as numbers.
 
-    :param method: the method.
     :param settings: its settings; returned as they are if one that it needs is missing.
     """
     if method.plugin is None or method.grid.keys() - settings.keys():
@@ -49,11 +47,7 @@ def with_derived(method: Method, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def construct(method: Method, settings: Mapping[str, Any]) -> Any:
-    """The method's plugin; raises a :class:`SettingError` for values that it does not take.
-
-    :param method: a method that has a plugin.
-    :param settings: every argument with its value.
-    """
+    """The method's plugin; raises a :class:`SettingError` for values that it does not take."""
     assert method.plugin is not None
     try:
         return method.plugin(**settings)

@@ -60,11 +60,7 @@ class Task:
     arrays_like: int | None = None
 
     def model(self, classes: int, precision: str = "float32") -> nn.Module:
-        """The network as methods get it.
-
-        :param classes: number of classes of the stream.
-        :param precision: one of :data:`benchmarks.runs.precision.PRECISIONS`.
-        """
+        """The network as methods get it."""
         network = self.network(classes)
         if precision == "bfloat16":
             network = Bfloat16Training(network)
@@ -210,21 +206,13 @@ def classes_of(stream: CLScenario) -> int:
 
 
 def missing_files(name: str, root: Path | None) -> list[str]:
-    """Files a benchmark needs that the data folder does not have.
-
-    :param name: name of the benchmark.
-    :param root: the data folder.
-    """
+    """Files a benchmark needs that the data folder does not have."""
     expected = [path for files in TASKS[name].files for path in files.paths()]
     return [file for file in expected if root is None or not (root / file).exists()]
 
 
 def require_files(name: str, root: Path | None) -> None:
-    """Raise unless the data folder has all files of a benchmark, and they can be read.
-
-    :param name: name of the benchmark.
-    :param root: the data folder.
-    """
+    """Raise unless the data folder has all files of a benchmark, and they can be read."""
     missing = missing_files(name, root)
     if missing:
         raise SettingError(
@@ -235,11 +223,7 @@ def require_files(name: str, root: Path | None) -> None:
 
 
 def provide(name: str, data: Data) -> None:
-    """See to it that the data can be read: download what is missing, or say what is expected.
-
-    :param name: name of the benchmark.
-    :param data: where it should be.
-    """
+    """See to it that the data can be read: download what is missing, or say what is expected."""
     if data.npz is not None:
         like = TASKS[name].arrays_like
         if like is None:
@@ -274,11 +258,7 @@ def _own_arrays(name: str) -> str:
 
 
 def data_hashes(name: str, data: Data) -> dict[str, str]:
-    """SHA-256 of every file a benchmark reads, by its name; of the digits, the embedded array.
-
-    :param name: name of the benchmark.
-    :param data: where the files are.
-    """
+    """SHA-256 of every file a benchmark reads, by its name; of the digits, the embedded array."""
     if data.npz is not None:
         return {data.npz.name: _digest(data.npz)}
     if not TASKS[name].files:

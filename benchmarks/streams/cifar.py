@@ -28,7 +28,6 @@ def split_cifar(classes: int, root: Path | None) -> CLScenario:
     """Avalanche's benchmark: classes in their order, normalised; no augmentation, as in the paper.
 
     :param classes: 10 or 100.
-    :param root: folder that holds the data.
     """
     build = {10: SplitCIFAR10, 100: SplitCIFAR100}[classes]
     normalised = transforms.Compose(
@@ -95,7 +94,6 @@ def read_npz(file: Path, parts: Sequence[str]) -> list[np.ndarray]:
     """Images as N x 3 x 32 x 32 and labels of each part in turn; raises unless they fit.
 
     :param file: an .npz file with x_train and y_train, and so on.
-    :param parts: such as ``("train", "test")``.
     """
     expected = (
         f"Expected an .npz with {' and '.join(f'x_{part}' for part in parts)} (uint8, N x 32 x 32 "

@@ -36,7 +36,6 @@ def permuted_digits(n_experiences: int = 5, *, seed: int = 0) -> CLScenario:
     """Domain-incremental: all ten classes in every experience, the pixels permuted anew.
 
     :param n_experiences: number of experiences; the first keeps the pixels as they are.
-    :param seed: seed of the permutations.
     """
     train, test = _load()
     generator = torch.Generator().manual_seed(seed)

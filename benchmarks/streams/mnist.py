@@ -14,11 +14,7 @@ from benchmarks.streams.tensors import tensor_benchmark, tensor_dataset
 
 
 def two_domains(root: Path, *, fashion_first: bool) -> CLScenario:
-    """MNIST and Fashion-MNIST one after the other, with the same ten outputs.
-
-    :param root: folder that holds ``MNIST/raw`` and ``FashionMNIST/raw``.
-    :param fashion_first: whether Fashion-MNIST is the first experience.
-    """
+    """MNIST and Fashion-MNIST one after the other, with the same ten outputs."""
     sets = [get_mnist_dataset(str(root)), get_fmnist_dataset(str(root))]
     if fashion_first:
         sets.reverse()

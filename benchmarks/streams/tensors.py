@@ -25,13 +25,7 @@ SHARE = 0.1
 
 
 def tensor_dataset(x: Tensor, y: Tensor, task_label: int = 0, **arguments: Any) -> AvalancheDataset:
-    """A classification data set with a task label.
-
-    :param x: inputs, one per sample.
-    :param y: class labels.
-    :param task_label: the task of all samples.
-    :param arguments: passed on to :class:`AvalancheDataset`.
-    """
+    """A classification data set with a task label."""
     tasks = ConstantSequence(task_label, len(y))
     return AvalancheDataset(
         [TensorDataset(x, y)],
@@ -46,11 +40,7 @@ def tensor_dataset(x: Tensor, y: Tensor, task_label: int = 0, **arguments: Any) 
 def tensor_benchmark(
     train: Sequence[AvalancheDataset], test: Sequence[AvalancheDataset]
 ) -> CLScenario:
-    """A benchmark with one experience per data set, with classes and task labels.
-
-    :param train: data sets of the train stream.
-    :param test: data sets of the test stream.
-    """
+    """A benchmark with one experience per data set, with classes and task labels."""
     benchmark = with_task_labels(
         with_classes_timeline(benchmark_from_datasets(train=train, test=test))
     )
@@ -62,11 +52,7 @@ def tensor_benchmark(
 
 
 def first_experiences(benchmark: CLScenario, count: int) -> CLScenario:
-    """A benchmark with the first experiences of another.
-
-    :param benchmark: the other one.
-    :param count: how many.
-    """
+    """A benchmark with the first experiences of another."""
     streams = (benchmark.train_stream, benchmark.test_stream)
     if count > len(streams[0]):
         raise SettingError(
@@ -83,8 +69,6 @@ def held_out(benchmark: CLScenario, seed: int, share: float = SHARE) -> CLScenar
     The test data of the given benchmark are not touched. Every class of every experience is
     divided alike; the same seed divides the same way.
 
-    :param benchmark: the benchmark.
-    :param seed: seed of the division.
     :param share: share of the training samples to hold out, at least one per class.
     """
     generator = torch.Generator().manual_seed(seed)

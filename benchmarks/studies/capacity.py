@@ -134,14 +134,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def measure(name: str, data: str, method: str, seed: int, root: Path | None) -> Run:
-    """Learn the stream.
-
-    :param name: what the run is called.
-    :param data: one of :data:`SETUPS`.
-    :param method: name of the method.
-    :param seed: seed of everything random.
-    :param root: folder that holds the data.
-    """
+    """Learn the stream."""
     setup = SETUPS[data]
     training = PRESETS["paper"][setup.preset].training
     torch.manual_seed(seed)
@@ -218,7 +211,6 @@ def cost_by_share(frame: pd.DataFrame) -> pd.DataFrame:
 
     Every experience but the first is compared with the same experience of the same seed.
 
-    :param frame: as in :func:`summary`, of DCO and Naive.
     :return: by band of ``CapacityStart``: the number of experiences, and DCO's error on the new
         experience, right after its training, minus Naive's, in %: mean, least and most.
     """
@@ -235,12 +227,7 @@ def cost_by_share(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(frame: pd.DataFrame, folder: Path, name: str) -> None:
-    """Draw the meter and the errors into ``folder``.
-
-    :param frame: as in :func:`summary`.
-    :param folder: made if it does not exist.
-    :param name: how the files' names begin.
-    """
+    """Draw the meter and the errors into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     measured = frame[frame["method"] == "dco"].assign(method=_NAMES["dco"])
     plot_capacity(measured).savefig(folder / f"{name}-capacity.png", dpi=120)

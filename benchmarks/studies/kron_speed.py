@@ -60,12 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def measured(name: str, repeats: int, samples: int) -> dict[str, Any]:
-    """One row.
-
-    :param name: one of :data:`CASES`.
-    :param repeats: how often steps are timed.
-    :param samples: of the estimate.
-    """
+    """One row."""
     make, shape, steps = CASES[name]
     model = make()
     parameters = dict(model.named_parameters())

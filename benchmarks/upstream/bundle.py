@@ -33,10 +33,7 @@ def write_bundle(out: Path) -> tuple[list[Path], pd.DataFrame]:
 
 
 def added_lines(patch: str) -> pd.DataFrame:
-    """How many lines a patch adds to each file.
-
-    :param patch: the patch.
-    """
+    """How many lines a patch adds to each file."""
     lines: dict[str, int] = {}
     for line in patch.splitlines():
         if line.startswith("+++ "):

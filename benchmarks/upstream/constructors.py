@@ -22,8 +22,6 @@ _SET_UP = "_set_up"
 def with_constructors(module: str, source: str, without: frozenset[str]) -> str:
     """A module whose classes have constructors instead of declarations.
 
-    :param module: its name; it is imported.
-    :param source: its text.
     :param without: settings to leave out, ``Class.setting``.
     """
     changes: list[tuple[int, int, str]] = []

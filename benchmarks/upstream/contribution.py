@@ -215,10 +215,7 @@ def contributed() -> dict[str, str]:
 
 
 def contribution(avalanche: Path) -> str:
-    """The patch with all of it.
-
-    :param avalanche: the folder of the package to patch.
-    """
+    """The patch with all of it."""
     patch = [unified_diff("", text, path) for path, text in sorted(contributed().items())]
     for path, edit in IN_INIT.items():
         before = (avalanche / path).read_text()

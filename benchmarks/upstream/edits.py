@@ -69,9 +69,7 @@ def methods_of(owner: str) -> Callable[..., Edit]:
 def edited(source: str, edits: Iterable[Edit], path: str) -> str:
     """The source with all changes made.
 
-    :param source: of a module.
     :param edits: the changes; all places are looked for in the unchanged source.
-    :param path: what to call the module in an error.
     """
     tree = ast.parse(source)
     changes: list[tuple[int, int, int, str]] = []
@@ -92,12 +90,7 @@ def edited(source: str, edits: Iterable[Edit], path: str) -> str:
 
 
 def unified_diff(before: str, after: str, path: str) -> str:
-    """A patch that ``git apply`` takes.
-
-    :param before: the old content; empty for a new file.
-    :param after: the new content.
-    :param path: from the root of the repository.
-    """
+    """A patch that ``git apply`` takes."""
     lines = difflib.unified_diff(
         before.splitlines(keepends=True),
         after.splitlines(keepends=True),

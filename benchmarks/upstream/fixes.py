@@ -44,10 +44,7 @@ def installed_avalanche() -> Path:
 
 
 def fixes(avalanche: Path) -> list[Fix]:
-    """All pull requests that mend a defect.
-
-    :param avalanche: the folder of the package to patch.
-    """
+    """All pull requests that mend a defect."""
     return [_fix(defect, avalanche) for defect in DEFECTS]
 
 
@@ -64,12 +61,7 @@ def _fix(defect: Defect, avalanche: Path) -> Fix:
 
 
 def test_module(path: str, template: str, *classes: str) -> str:
-    """Unittests, with what they need of the templates.
-
-    :param path: where they are going to be.
-    :param template: the template's name.
-    :param classes: the classes to take from it.
-    """
+    """Unittests, with what they need of the templates."""
     library = Library(REPOSITORY, ("benchmarks",))
     names = [Name(f"{TEMPLATES}.{template}", name) for name in classes]
     doc = ast.get_docstring(library.part(names[0]).node)  # type: ignore[arg-type]

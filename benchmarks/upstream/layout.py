@@ -14,10 +14,7 @@ COLUMNS = 88
 
 
 def laid_out(text: str) -> str:
-    """A module as Black lays it out, with no string and no line of prose above 88 columns.
-
-    :param text: the module.
-    """
+    """A module as Black lays it out, with no string and no line of prose above 88 columns."""
     black, plain = _black()
     splitting = black.Mode(
         target_versions=plain.target_versions,
@@ -29,10 +26,7 @@ def laid_out(text: str) -> str:
 
 
 def blackened(text: str) -> str:
-    """A module as Black lays it out.
-
-    :param text: the module.
-    """
+    """A module as Black lays it out."""
     black, plain = _black()
     return black.format_str(text, mode=plain)
 
@@ -49,10 +43,7 @@ def _black() -> tuple[Any, Any]:
 
 
 def wrapped(text: str) -> str:
-    """The same with comments and docstrings wrapped where they are too long.
-
-    :param text: a module.
-    """
+    """The same with comments and docstrings wrapped where they are too long."""
     text = _RULER.sub(_shortened, _FOR_OUR_TOOLS.sub("", text))
     lines = text.split("\n")
     blocks = [

@@ -48,7 +48,6 @@ def composed(needed: Needed, targets: Iterable[Target]) -> dict[str, str]:
     """The text of each target by its path.
 
     :param needed: the definitions; every one of them belongs to a target.
-    :param targets: the modules to write.
     """
     targets = list(targets)
     place = {name: _target_of(name, targets) for name in needed.in_order}

@@ -70,11 +70,7 @@ class Module:
 
 
 def parts_of(source: str, body: Sequence[ast.stmt]) -> Iterator[Part]:
-    """The named statements of a module or class.
-
-    :param source: the text of the module.
-    :param body: the statements.
-    """
+    """The named statements of a module or class."""
     for at, node in enumerate(body):
         name = _defined(node)
         if name is None:

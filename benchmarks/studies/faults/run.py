@@ -72,11 +72,7 @@ METHODS = {"DCO": lambda: _DCO(**_QUICK), "DCO-COMP": lambda: _DCOComp(**_QUICK)
 
 
 def make_strategy(method: str, log: Path | None = None) -> SupervisedTemplate:
-    """A strategy with momentum and dropout, seeded.
-
-    :param method: one of ``METHODS``.
-    :param log: where to log metrics to, if at all.
-    """
+    """A strategy with momentum and dropout, seeded."""
     seed_everything(4)
     model = nn.Sequential(nn.Linear(_INPUTS, 10), nn.ReLU(), nn.Dropout(0.1), nn.Linear(10, 3))
     with warnings.catch_warnings():
@@ -135,10 +131,7 @@ class Reference:
     logged: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def make(self, folder: Path) -> Reference:
-        """Run it.
-
-        :param folder: an empty folder for its checkpoint and log.
-        """
+        """Run it."""
 
         def take(strategy: SupervisedTemplate) -> None:
             self.fingerprints.append(fingerprint(strategy))
@@ -171,10 +164,7 @@ def run(
 ) -> None:
     """Go on from the checkpoint in a folder, or start, and run to the end.
 
-    :param reference: which method, on what.
-    :param folder: holds the checkpoint ``run.ckpt`` and the log ``run.csv``.
     :param report: called for every step, and for every checkpoint begun or finished.
-    :param after_experience: called with the strategy after each checkpoint.
     """
     global _report  # noqa: PLW0603
     _report = report
@@ -196,11 +186,6 @@ def run(
 
 
 def restored(reference: Reference, folder: Path) -> tuple[int, str]:
-    """What a new process finds.
-
-    :param reference: which method, on what.
-    :param folder: of an interrupted run.
-    :return: finished experiences, and the fingerprint.
-    """
+    """What a new process finds."""
     strategy, finished = maybe_load_checkpoint(make_strategy(reference.method), folder / "run.ckpt")
     return finished, "" if finished == 0 else fingerprint(strategy)

@@ -60,8 +60,6 @@ def inject(times: int, seed: int, methods: Sequence[str]) -> list[Tally]:
     """Inject every kind of fault.
 
     :param times: how often, for each method; those in files four times as often.
-    :param seed: of the moments and places.
-    :param methods: the methods whose runs meet with them.
     """
     torch.set_num_threads(1)
     tallies: dict[str, Tally] = {}

@@ -30,11 +30,7 @@ class Tally:
         return {n: getattr(self, n) for n in ("fault", "tried", "lost", "wrong")}
 
     def expect(self, right: bool, note: str) -> None:
-        """Count something wrong.
-
-        :param right: whether all is as it should be.
-        :param note: what to say if not.
-        """
+        """Count something wrong."""
         if not right:
             self.wrong += 1
             self.notes.append(note)
@@ -80,12 +76,7 @@ class Trial:
     ) -> list[str]:
         """Let a process meet with the fault, mend it, and let the run come to its end.
 
-        :param place: folder of the run; removed in the end.
-        :param function: what the process does.
-        :param allowed: how it may end.
         :param act: what is done to it meanwhile; returns the events seen.
-        :param mend: takes the fault away.
-        :return: the events of the process.
         """
         before = self.examine(place, 0) if place.exists() else 0
         child = Child(function)
@@ -107,8 +98,6 @@ class Trial:
         """Restore, in a new process, and compare with the uninterrupted run.
 
         :param place: folder of the run that met with the fault.
-        :param finished: how many experiences it had reported as saved.
-        :return: how many experiences were restored.
         """
         tally = self.tally
         status, events = Child(

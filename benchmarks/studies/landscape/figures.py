@@ -113,13 +113,7 @@ def _cone(table: pd.DataFrame) -> Figure:
 
 
 def draw(tables: dict[str, pd.DataFrame], title: str, prefix: str, folder: Path) -> list[Path]:
-    """Draw every figure and return the files, PNG.
-
-    :param tables: the tables by name.
-    :param title: the data, as the figures name it.
-    :param prefix: how the files' names begin.
-    :param folder: where they go.
-    """
+    """Draw every figure and return the files, PNG."""
     folder.mkdir(parents=True, exist_ok=True)
     cone = tables["cone"]
     origin, level = float(tables["axis"]["loss"].iloc[0]), float(cone["level"].iloc[0])

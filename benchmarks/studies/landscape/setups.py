@@ -35,10 +35,7 @@ class Setup:
     weight_decay: float = 0.0
 
     def batches(self, seed: int) -> ShuffledBatches:
-        """Mini-batches in a new order at every reading.
-
-        :param seed: seed of the order.
-        """
+        """Mini-batches in a new order at every reading."""
         generator = torch.Generator().manual_seed(seed)
         return ShuffledBatches((self.inputs, self.targets), BATCH_SIZE, generator=generator)
 
@@ -153,9 +150,6 @@ def train_to_convergence(
     The mean loss over ``window`` steps is compared with that over the window before; training
     ends when it has fallen by less than ``tolerance``. A relative rule would never be met by
     separable data, whose loss goes on falling like 1 / steps.
-
-    :param seed: seed of the order of the batches.
-    :param max_steps: where to end if the loss never saturates.
     """
     batches = setup.batches(seed)
     model.train()

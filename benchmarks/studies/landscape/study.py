@@ -114,11 +114,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_tables(path: Path, data: str) -> dict[str, pd.DataFrame]:
-    """The tables of one setup, by name, as they were written.
-
-    :param path: file of the study.
-    :param data: the setup.
-    """
+    """The tables of one setup, by name, as they were written."""
     frame, _ = read_measurements(path)
     own = frame[frame["data"] == data].drop(columns="data")
     return {

@@ -18,7 +18,6 @@ def points(study: Study, network: str) -> pd.DataFrame:
     """One row per run and number of tasks: the shares, and the error on the newest task in %.
 
     :param study: its runs of one Kronecker product per layer are taken.
-    :param network: the network.
     """
     frames = []
     for run in study.runs.values():
@@ -35,11 +34,7 @@ def strength_of(run: Run) -> str:
 
 
 def draw(study: Study, network: str) -> Figure:
-    """Both sides: shares over tasks with the default, and the error against the share for all.
-
-    :param study: the study.
-    :param network: the network.
-    """
+    """Both sides: shares over tasks with the default, and the error against the share for all."""
     rows = points(study, network)
     figure = Figure(figsize=(9.6, 4.0), layout="constrained")
     left, right = figure.subplots(1, 2)

@@ -151,10 +151,8 @@ def line(run: Run) -> str:
 def measure(setting: Setting, network: Network, images: Tensor, labels: Tensor) -> Run:
     """Learn the stream.
 
-    :param setting: what to run.
     :param network: what learns it; may have fewer tasks than usual.
     :param images: training data, of which a tenth is held out.
-    :param labels: its labels.
     """
     started = time.perf_counter()
     torch.manual_seed(setting.seed)

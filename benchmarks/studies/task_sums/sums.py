@@ -33,7 +33,6 @@ class TaskSum(Protocol):
     def step(self, strength: float, negligible: float) -> Step:
         """The damped step.
 
-        :param strength: lambda.
         :param negligible: directions that shorten a step by less may be left out.
         """
 
@@ -122,9 +121,6 @@ def kl_optimal(damping: float, rounds: int = 20) -> Callable[[Pair, Pair], Pair]
 
     :math:`A = \frac1o \sum_j A_j \, tr(S^{-1} S_j)`, :math:`S = \frac1d \sum_j S_j \, tr(A^{-1}
     A_j)`. Factors may be singular: in the traces, a share of its mean eigenvalue is added to each.
-
-    :param damping: this share.
-    :param rounds: how often both equations are applied.
     """
 
     def pair(old: Pair, new: Pair) -> Pair:
