@@ -24,8 +24,8 @@ from avalanche_dco.errors import SettingError
 from avalanche_dco.persistence.files import write_atomically
 from benchmarks.report.comparing import compare
 from benchmarks.report.contents import make_report, pictures
+from benchmarks.report.document import FIGURES, to_html, to_markdown
 from benchmarks.report.reading import read_runs
-from benchmarks.report.rendering import FIGURES, to_html, to_markdown
 from benchmarks.runs.records import COSTS, ERRORS, Run
 
 

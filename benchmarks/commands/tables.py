@@ -38,8 +38,8 @@ from pathlib import Path
 from avalanche_dco.errors import SettingError
 from avalanche_dco.persistence.files import write_atomically
 from benchmarks.report import error_tables, kron_tables, overview, study_tables
+from benchmarks.report.document import markdown_table
 from benchmarks.report.error_tables import Rows, Shown
-from benchmarks.report.rendering import markdown_table
 from benchmarks.report.settings import sources
 from benchmarks.runs.kept import RESULTS
 

@@ -8,13 +8,10 @@ from typing import Any
 
 from benchmarks.report import figures, tables
 from benchmarks.report.comparing import SWEPT, Comparison, Entry, sweeps
-from benchmarks.report.document import Picture
+from benchmarks.report.document import Picture, Report
 from benchmarks.report.paper_numbers import SWEEPS, SWEEPS_SOURCE
 from benchmarks.report.reading import TEST, Found
 from benchmarks.report.settings import changed_settings
-
-Report = dict[str, Any]
-"""What the templates read, by the names they use."""
 
 
 def make_report(found: Found, comparisons: list[Comparison]) -> Report:

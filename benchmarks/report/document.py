@@ -1,12 +1,17 @@
-"""Tables and pictures, before a template writes them as HTML or Markdown."""
+"""Tables and pictures, and the report as one HTML file or as Markdown with figures beside it."""
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+Report = dict[str, Any]
+"""What the templates read, by the names they use."""
 _POINTS_TO_PIXELS = 4 / 3
 
 
@@ -72,3 +77,59 @@ class Picture:
         found = re.search(r'<svg[^>]* width="([0-9.]+)pt"', self.svg)
         assert found is not None
         return float(found[1]) * _POINTS_TO_PIXELS
+
+
+FIGURES = "report-figures"
+"""Folder of the figures, beside the Markdown file."""
+
+
+def to_html(report: Report) -> str:
+    """Write a report as HTML."""
+    return _rendered("page.html", report)
+
+
+def to_markdown(report: Report) -> str:
+    """Write a report as Markdown."""
+    return re.sub(r"\n{3,}", "\n\n", _rendered("page.md", report)).strip() + "\n"
+
+
+def markdown_table(lines: Sequence[Sequence[str]], numeric: Collection[int] = ()) -> str:
+    """A table as Markdown.
+
+    :param lines: the cells, row by row, the head first.
+    """
+    rule = ["---:" if column in numeric else "---" for column in range(len(lines[0]))]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rule, *lines[1:]])
+
+
+def _rendered(template: str, report: Report) -> str:
+    environment = Environment(
+        loader=PackageLoader("benchmarks.report"),
+        autoescape=template.endswith(".html"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"plain": _plain, "table": markdown_of}
+    return environment.get_template(template).render(report=report, figures=FIGURES)
+
+
+def markdown_of(table: Table) -> str:
+    """A table of the report, with its caption."""
+    lines = [list(map(_plain, table.columns))]
+    for section in table.sections:
+        if section.title:
+            lines.append([f"*{_plain(section.title)}*"] + [""] * (len(table.columns) - 1))
+        lines += [[_cell(cell) for cell in row] for row in section.rows]
+    numeric = range(1, len(table.columns)) if table.numeric else ()
+    return _plain(table.caption) + "\n\n" + markdown_table(lines, numeric)
+
+
+def _cell(cell: Cell) -> str:
+    return f"**{_plain(cell.text)}**" if cell.best else _plain(cell.text)
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown shows as it is: one line, no markup, no HTML."""
+    escaped = re.sub(r"([\\`*_\[\]|$~#])", r"\\\1", " ".join(text.split()))
+    return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -10,8 +10,7 @@ import pandas as pd
 from benchmarks.report.error_tables import Rows
 from benchmarks.report.statistics import number, statistic
 from benchmarks.runs.kept import read_measurements, read_study, study_path
-from benchmarks.studies.task_sums.figure import FIRST, points, strength_of
-from benchmarks.studies.task_sums.study import SHOWN
+from benchmarks.studies.task_sums.study import FIRST, SHOWN, points, strength_of
 from benchmarks.studies.task_sums.sums import TITLES
 
 _SHARES = (1.0, 0.5, 0.3, 0.2, 0.1, 0.05, 0.0)

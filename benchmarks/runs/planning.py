@@ -159,7 +159,7 @@ class Plan:
         }
 
     def _counted_settings(self, training: Training) -> dict[str, int]:
-        """What DCO's gradient evaluations depend on; of its training only what the baseline changes."""
+        """What DCO's gradient evaluations depend on; of its training, what differs from this."""
         changes, own = divided(self._settings_so_far("dco"))
         known = get_method("dco").arguments
         settings = get_method("dco").resolved({n: own[n] for n in own if n in known})

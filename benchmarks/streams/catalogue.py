@@ -21,10 +21,10 @@ from torch import nn
 from avalanche_dco.errors import SettingError
 from avalanche_dco.models import MLP, ConvNet, TaskMasked, mlp_100, mlp_256
 from avalanche_dco.persistence.files import checksum
-from benchmarks.runs.precision import Bfloat16Training
+from benchmarks.runs.training import Bfloat16Training
 from benchmarks.streams import digits
 from benchmarks.streams.cifar import read_arrays, split_arrays, split_cifar
-from benchmarks.streams.mnist import two_domains
+from benchmarks.streams.tensors import two_domains
 
 
 @dataclass(frozen=True)

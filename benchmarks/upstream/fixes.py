@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from avalanche_dco.errors import DCOError
-from benchmarks.upstream import importance_defects, other_defects
+from benchmarks.upstream.defects import DEFECTS
 from benchmarks.upstream.edits import Defect, edited, unified_diff
 from benchmarks.upstream.layout import blackened
 from benchmarks.upstream.modules import Target, composed
@@ -17,8 +17,6 @@ from benchmarks.upstream.sources import Library, Name
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 TEMPLATES = "benchmarks.upstream.templates"
-DEFECTS = (*importance_defects.DEFECTS, *other_defects.DEFECTS)
-"""All defects; a page in ``docs/upstream`` is the text of each pull request."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import torch
 
 from avalanche_dco.errors import DCOError, StateError
 from avalanche_dco.plugins.support.plain import checksum
-from benchmarks.studies.faults.forgery import forgeries
+from benchmarks.studies.faults.in_files import forgeries
 from tests.support.checkpointed import PLUGINS, make_strategy, short_digits
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*Plugin does not protect", "ignore:k=6 is less")

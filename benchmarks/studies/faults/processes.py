@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from avalanche_dco.persistence import files
-from benchmarks.studies.faults.process import DISK, INTERRUPTED, REFUSED, Child, Report
-from benchmarks.studies.faults.run import EXPERIENCES, run
-from benchmarks.studies.faults.trial import Trial
+from benchmarks.studies.faults.run import EXPERIENCES, Report, run
+from benchmarks.studies.faults.trial import DISK, INTERRUPTED, REFUSED, Child, Trial
 
 _LONGEST_WAIT = {"step 1": 0.12, "step 2": 0.03, "step 3": 0.08}
 """Seconds until the kill: about as long as the step takes."""

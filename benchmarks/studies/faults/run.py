@@ -26,8 +26,9 @@ from avalanche_dco.logging import PandasLogger, read_log
 from avalanche_dco.metrics import error_metrics
 from avalanche_dco.persistence.files import checksum
 from benchmarks.streams.tensors import tensor_benchmark, tensor_dataset
-from benchmarks.studies.faults.process import Report
 
+Report = Callable[[str], None]
+"""Tells the parent process of an event, in one line."""
 EXPERIENCES = 6
 _SAMPLES, _INPUTS, _CLASSES = 48, 8, 3
 _QUICK: dict[str, Any] = {

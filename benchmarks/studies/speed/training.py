@@ -22,10 +22,10 @@ from benchmarks.methods import get_method
 from benchmarks.runs.execution import RunOptions
 from benchmarks.runs.jobs import Job
 from benchmarks.runs.planning import Assignment, Plan, Request
-from benchmarks.runs.precision import Bfloat16Training
 from benchmarks.runs.progress import run_jobs
 from benchmarks.runs.provenance import provenance
 from benchmarks.runs.runners import in_processes
+from benchmarks.runs.training import Bfloat16Training
 from benchmarks.streams.catalogue import Data
 from benchmarks.streams.data_path import ShuffledBatches
 from benchmarks.streams.digits import split_digits

@@ -14,8 +14,8 @@ from benchmarks.__main__ import main
 from benchmarks.commands import tables
 from benchmarks.report import error_tables
 from benchmarks.report.comparing import compare
+from benchmarks.report.document import markdown_of
 from benchmarks.report.reading import read_runs
-from benchmarks.report.rendering import markdown_of
 from benchmarks.report.tables import cost_table, error_table, origin_table
 from benchmarks.runs.kept import (
     Study,

@@ -12,8 +12,7 @@ from avalanche_dco.errors import SettingError
 from avalanche_dco.models import ConvNet, TaskMasked
 from benchmarks.__main__ import main
 from benchmarks.report.settings import difference_words
-from benchmarks.runs.precision import Bfloat16Training
-from benchmarks.runs.training import Training
+from benchmarks.runs.training import Bfloat16Training, Training
 from benchmarks.streams.catalogue import TASKS
 from tests.support.run_folders import matrix_of
 

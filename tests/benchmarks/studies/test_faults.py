@@ -14,10 +14,9 @@ from benchmarks.commands import tables
 from benchmarks.runs.kept import read_measurements, study_path
 from benchmarks.studies.faults import study as faults
 from benchmarks.studies.faults.in_files import FILE_FAULTS
-from benchmarks.studies.faults.process import CRASHED, REFUSED, Child
 from benchmarks.studies.faults.run import EXPERIENCES, Reference
 from benchmarks.studies.faults.study import inject
-from benchmarks.studies.faults.trial import Tally, Trial
+from benchmarks.studies.faults.trial import CRASHED, REFUSED, Child, Tally, Trial
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 

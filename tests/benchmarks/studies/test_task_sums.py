@@ -12,7 +12,7 @@ from benchmarks.commands.tables import make_table
 from benchmarks.report.statistics import statistic
 from benchmarks.runs.kept import Study, read_study, write_study
 from benchmarks.studies.task_sums import study
-from benchmarks.studies.task_sums.figure import draw
+from benchmarks.studies.task_sums.study import draw
 from benchmarks.studies.task_sums.sums import (
     SUMS,
     EigenvalueSum,

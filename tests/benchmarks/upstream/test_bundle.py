@@ -14,7 +14,8 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.runs.kept import RESULTS, read_measurements, study_path
 from benchmarks.upstream import wrappers
-from benchmarks.upstream.fixes import DEFECTS, installed_avalanche
+from benchmarks.upstream.defects import DEFECTS
+from benchmarks.upstream.fixes import installed_avalanche
 from tests.support.contributed import RUNS
 
 pytestmark = pytest.mark.slow
