@@ -63,7 +63,6 @@ class Method:
     :param fixed: values that replace the plugin's defaults.
     :param data: the data of earlier experiences that a strategy holds apart from the plugins of
         this package, which know what they keep.
-    :param marks: REPLAY, BOUND.
     :param whole_stream: whether it is trained once, on all experiences together.
     """
 

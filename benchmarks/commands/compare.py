@@ -36,7 +36,6 @@ from benchmarks.runs.planning import Plan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line."""
     add_shared_arguments(parser)
     tuning = parser.add_argument_group("tuning")
     tuning.add_argument(

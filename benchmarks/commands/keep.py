@@ -25,7 +25,6 @@ from benchmarks.runs.kept import RESULTS, Study, read_study, study_path, write_s
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line."""
     parser.add_argument("runs", type=Path, nargs="+", metavar="DIR", help="folders of runs")
     parser.add_argument("--study", required=True, metavar="NAME", help="what the study is called")
     parser.add_argument(

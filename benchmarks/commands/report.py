@@ -30,7 +30,6 @@ from benchmarks.runs.records import COSTS, ERRORS, Run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line."""
     parser.add_argument(
         "--runs", type=Path, nargs="+", default=[Path("runs")], help="default: runs"
     )

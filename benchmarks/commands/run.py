@@ -26,7 +26,6 @@ from benchmarks.runs.planning import Plan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line."""
     add_shared_arguments(parser)
 
 

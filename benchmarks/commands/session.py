@@ -14,10 +14,7 @@ from benchmarks.runs.progress import Result, print_json, run_jobs
 
 
 class Session:
-    """Makes runs as the command line says.
-
-    :param args: the parsed command line.
-    """
+    """Makes runs as the command line says."""
 
     def __init__(self, args: argparse.Namespace):
         self._json: bool = args.json

@@ -44,7 +44,6 @@ CHOSEN = "chosen.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line."""
     add_shared_arguments(parser)
     parser.add_argument(
         "--chosen",

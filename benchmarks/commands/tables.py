@@ -49,7 +49,6 @@ _OVERVIEW = re.compile(r"<!-- table: overview (?P<studies>.+?) -->")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line."""
     parser.add_argument("--check", action="store_true", help="write nothing, only compare")
 
 

@@ -24,7 +24,6 @@ from benchmarks.upstream.fixes import REPOSITORY, fixes, installed_avalanche
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line."""
     parser.add_argument("--out", type=Path, required=True, help="an empty folder, or a new one")
     parser.add_argument("--record", action="store_true", help="keep the line counts as a result")
 

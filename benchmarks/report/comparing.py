@@ -34,10 +34,8 @@ class Entry:
     """One line of a comparison: the runs that differ by seed only.
 
     :param label: the method, and what tells it from the comparison's other entries.
-    :param method: name of the method.
     :param training: how the network was trained.
     :param settings: settings of the method, defaults among them.
-    :param runs: one run per seed.
     """
 
     label: str
@@ -75,7 +73,6 @@ class Comparison:
 
     Presets do not divide them: a baseline's run serves every preset that trains it alike.
 
-    :param benchmark: name of the benchmark.
     :param npz: file and hash of the user's arrays, or nothing.
     :param split: ``test`` or ``validation``.
     :param data: hashes of the data, as stored.
@@ -226,8 +223,6 @@ SWEPT = ("theta", "k")
 class Sweep:
     """Entries of one method that differ in one setting only.
 
-    :param setting: its name.
-    :param method: name of the method.
     :param label: the method, and what tells this sweep from its others.
     :param points: value and entry, by value.
     """

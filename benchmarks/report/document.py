@@ -19,7 +19,6 @@ _POINTS_TO_PIXELS = 4 / 3
 class Cell:
     """A cell of a table.
 
-    :param text: what it says.
     :param best: whether it is the lowest of its column.
     """
 
@@ -39,9 +38,7 @@ class Section:
 class Table:
     """A table with a caption.
 
-    :param caption: what it shows.
     :param columns: titles; the first column has names.
-    :param sections: its rows.
     :param numeric: whether the other columns have numbers.
     """
 
@@ -57,7 +54,6 @@ class Picture:
 
     :param name: of its file, without ending.
     :param title: what it shows, for those who do not see it, too.
-    :param svg: the picture.
     :param caption: how to read it, unless what is above it says so.
     """
 

@@ -32,11 +32,7 @@ WIDEST = 6
 
 @dataclass(frozen=True)
 class Shown:
-    """A table for a page.
-
-    :param rows: its rows, by column.
-    :param note: what stands below it.
-    """
+    """A table for a page."""
 
     rows: Rows
     note: str = ""

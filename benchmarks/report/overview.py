@@ -73,7 +73,6 @@ class Measured:
     """Runs of a method on a stream that differ by their seed only.
 
     :param study: the study they are from.
-    :param runs: the runs.
     :param naive_seconds: training time of Naive in the same study, or in the first that has it.
     """
 

@@ -19,7 +19,6 @@ class Statistic(NamedTuple):
 
     :param mean: NaN if there are no values.
     :param spread: NaN where the number is below 2.
-    :param size: how many values.
     """
 
     mean: float

@@ -31,8 +31,6 @@ class ErrorsBeforePush(PluginMetric):
 
     ``strategy.eval`` cannot be called there; the model is evaluated by itself, and nothing else of
     the run changes.
-
-    :param stream: the test experiences.
     """
 
     def __init__(self, stream: CLScenario):

@@ -30,7 +30,6 @@ class RunOptions:
     """How runs are made, without influence on their numbers but for rounding.
 
     :param out: where the folders of runs are.
-    :param threads: threads of one run.
     :param made_by: command, versions and commit, see :func:`benchmarks.runs.provenance.provenance`.
     """
 
@@ -40,10 +39,7 @@ class RunOptions:
 
 
 class FolderCheckpoints:
-    """A run's state between experiences, in one file of its folder.
-
-    :param folder: the run's folder.
-    """
+    """A run's state between experiences, in one file of its folder."""
 
     def __init__(self, folder: Path):
         self._folder = folder

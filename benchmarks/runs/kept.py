@@ -37,7 +37,6 @@ RESULTS = Path(__file__).resolve().parent.parent / "results"
 class Study:
     """Finished runs that belong together.
 
-    :param runs: the runs, by name.
     :param chosen: what ``sweep`` has chosen from them, or a list for several benchmarks; None if
         nothing was.
     """

@@ -23,7 +23,6 @@ class Assignment:
     """A value given on the command line.
 
     :param method: the method it is for; None for all.
-    :param name: what is set.
     :param value: its value; for a grid all values to try.
     """
 
@@ -36,13 +35,7 @@ class Assignment:
 class Request:
     """What a user asks for; see the command line's help.
 
-    :param benchmark: name of the benchmark.
-    :param methods: names of the methods.
-    :param preset: name of the preset.
-    :param data: where the data is.
-    :param training: changes to the training.
     :param settings: changes to the methods' settings.
-    :param grids: values to try.
     :param chosen: settings that were chosen on a validation split, by method.
     :param match_compute: whether baselines get as many gradient evaluations as DCO.
     """
@@ -59,10 +52,7 @@ class Request:
 
 
 class Plan:
-    """Makes jobs; everything is checked here, before the first of them runs.
-
-    :param request: what is asked for.
-    """
+    """Makes jobs; everything is checked here, before the first of them runs."""
 
     def __init__(self, request: Request):
         self.request = request

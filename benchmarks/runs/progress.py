@@ -29,7 +29,6 @@ from benchmarks.runs.runners import ENDS, Event, Runner
 class Result:
     """What became of a job.
 
-    :param job: the job.
     :param summary: what the run has shown; None if it failed.
     :param failure: what went wrong; None if nothing did.
     """
@@ -87,10 +86,7 @@ def print_json(content: dict[str, Any]) -> None:
 
 
 class _Bars:
-    """Bars on a terminal: all runs with the time left, each current run; a line for each end.
-
-    :param jobs: the runs.
-    """
+    """Bars on a terminal: all runs with the time left, each current run; a line for each end."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self.progress = Progress(

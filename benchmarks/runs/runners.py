@@ -27,7 +27,6 @@ class Event:
     """Something a run has to say.
 
     :param job: its number among the jobs.
-    :param kind: what it is about.
     :param content: experiences done and number of all; a text; what the run has shown; what went
         wrong, in this run or, if it has "stopped", for all of them.
     """

@@ -47,10 +47,7 @@ Settings = Mapping[str, Any]
 class Training:
     """How a network is trained, whatever the method.
 
-    :param epochs: epochs per experience.
-    :param batch_size: samples per mini-batch.
     :param lr: SGD's learning rate; the momentum is 0.9 everywhere.
-    :param weight_decay: SGD's weight decay.
     :param later_lr_factor: factor on the learning rate from the second experience on.
     :param precision: in which training multiplies, one of :data:`PRECISIONS`; weights are float32.
     :param experiences: how many of the stream's experiences are learned and evaluated, the first

@@ -71,8 +71,6 @@ class Task:
 class DataSet:
     """Files that belong together.
 
-    :param folder: below the data folder.
-    :param names: the files.
     :param read: reads them from a data folder, after a download of what is not there.
     """
 

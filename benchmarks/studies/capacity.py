@@ -64,7 +64,6 @@ class Setup:
 
     :param preset: the benchmark whose training settings and files are used.
     :param build: makes the stream from a seed and the folder that holds the data.
-    :param network: makes the network.
     :param methods: settings of the methods; Naive, which has none, shows what the tasks cost a
         network without constraints.
     """

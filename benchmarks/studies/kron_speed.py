@@ -41,7 +41,6 @@ _BATCH = 32  # of the estimate
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line."""
     parser.add_argument("--repeats", type=int, default=15, help="how often steps are timed")
     parser.add_argument("--quick", action="store_true", help="once, with few samples")
     add_out_argument(parser, "kron-speed")

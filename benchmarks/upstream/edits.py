@@ -52,7 +52,6 @@ class Defect:
     :param name: of its page in ``docs/upstream`` and of its patch.
     :param path: the file with the defect, in the package avalanche.
     :param test: the class with its unittest.
-    :param edits: the changes.
     """
 
     name: str

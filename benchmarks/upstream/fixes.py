@@ -23,8 +23,6 @@ TEMPLATES = "benchmarks.upstream.templates"
 class Fix:
     """One pull request.
 
-    :param name: what it is called.
-    :param patch: what it changes.
     :param test: the path of its unittest.
     """
 

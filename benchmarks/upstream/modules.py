@@ -25,7 +25,6 @@ class Target:
     :param path: where, from the root of the repository.
     :param sources: the modules whose definitions go there; a name that ends with a dot stands for
         all modules of a package that no other target has.
-    :param doc: its docstring.
     :param exported: what ``__all__`` names.
     :param main: what it does if it is run as a program.
     :param explained: the source modules whose docstrings are taken over as sections.

@@ -14,7 +14,6 @@ class Omission:
     """One thing that is left out.
 
     :param what: what a user does without.
-    :param why: the reason.
     :param definitions: classes, which are no longer inherited from, and functions, which are no
         longer called.
     :param members: members and settings of classes, ``Class.member``.

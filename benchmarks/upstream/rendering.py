@@ -38,8 +38,6 @@ class Rendered:
     """One definition as text.
 
     :param needed: what is kept of it.
-    :param name: the definition.
-    :param renames: new names of definitions.
     """
 
     def __init__(self, needed: Needed, name: Name, renames: Mapping[Name, str]):

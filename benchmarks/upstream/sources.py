@@ -23,7 +23,6 @@ class Name(NamedTuple):
 class Import:
     """What a module gets from elsewhere.
 
-    :param module: the module.
     :param attribute: what of it; empty for the module itself.
     :param bound: the name it is given.
     :param typing_only: whether it is imported for type checkers only.
@@ -39,10 +38,7 @@ class Import:
 class Part:
     """A statement with its decorators, the comment above it and the string below it.
 
-    :param name: the name it defines.
-    :param node: the statement.
     :param start: where it starts in the source.
-    :param stop: where it ends.
     """
 
     name: str
@@ -52,11 +48,7 @@ class Part:
 
 
 class Module:
-    """A module.
-
-    :param name: its full name.
-    :param source: its text.
-    """
+    """A module."""
 
     def __init__(self, name: str, source: str):
         self.name, self.source = name, source

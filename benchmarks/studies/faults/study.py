@@ -34,7 +34,6 @@ MORE = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line."""
     parser.add_argument("--times", type=int, default=6, help="of each fault, for each method")
     parser.add_argument("--seed", type=int, default=0, help="of the moments and places")
     add_out_argument(parser, "faults")

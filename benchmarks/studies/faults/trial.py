@@ -123,9 +123,7 @@ class Tally:
 class Trial:
     """One injection of a fault.
 
-    :param tally: where it is counted.
     :param reference: the uninterrupted run, in the folder ``whole``.
-    :param folder: where to work.
     :param chance: decides on moments and places.
     :param number: how many there were before.
     """

@@ -45,10 +45,6 @@ SHOWN = (5, 10, 20, 50)
 class Network:
     """What learns the stream, and how.
 
-    :param hidden_size: units per hidden layer.
-    :param hidden_layers: their number.
-    :param tasks: permutations in the stream.
-    :param epochs: per permutation.
     :param lr: of SGD with momentum 0.9.
     """
 
@@ -73,7 +69,6 @@ class Setting:
 
     :param network: one of :data:`NETWORKS`.
     :param sum: one of :data:`SUMS`.
-    :param strength: lambda.
     :param growth: p, where the curvature of n tasks counts n^p times their mean: 1 for their sum,
         0 for their mean.
     :param floor: the share of its mean diagonal that is added to the diagonal of every task's S.
