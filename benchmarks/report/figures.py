@@ -10,12 +10,14 @@ import io
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from PIL import Image
 
 from avalanche_dco.plots import (
     MOST_SHADED,
@@ -160,6 +162,14 @@ def _frame(entries: Sequence[Entry], metric: str) -> pd.DataFrame:
 def _drawn(label: str) -> str:
     """A label in lines that are short enough for a figure."""
     return "\n".join(textwrap.wrap(label, _LABEL_WIDTH))
+
+
+def save_png(figure: Figure, path: Path, dpi: int = 110) -> None:
+    """Write a figure with a palette, which takes a third of the bytes."""
+    file = io.BytesIO()
+    figure.savefig(file, dpi=dpi)
+    picture = Image.open(file).convert("RGB").quantize(192, dither=Image.Dither.NONE)
+    picture.save(path, "PNG", optimize=True)
 
 
 def svg_text(figure: Figure) -> str:

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from benchmarks.report.figures import save_png
 from benchmarks.studies.landscape.observations import within
 
 _STYLE: dict[Any, Any] = {
@@ -140,5 +141,5 @@ def draw(tables: dict[str, pd.DataFrame], title: str, prefix: str, folder: Path)
         ):
             figure.suptitle(f"{title}: {caption}")
             paths.append(folder / f"{prefix}-{name}.png")
-            figure.savefig(paths[-1], dpi=110)
+            save_png(figure, paths[-1])
     return paths
