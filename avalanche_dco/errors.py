@@ -2,7 +2,16 @@
 
 
 class DCOError(Exception):
-    """Any error this package raises on purpose."""
+    """Any error this package raises on purpose.
+
+    >>> from avalanche_dco import DCOPlugin
+    >>> from avalanche_dco.errors import DCOError
+    >>> try:
+    ...     DCOPlugin(k=0)
+    ... except DCOError as error:
+    ...     print(type(error).__name__)
+    SettingError
+    """
 
 
 class SettingError(DCOError, ValueError):

@@ -11,11 +11,14 @@ from torch import Tensor, nn
 
 from avalanche_dco.errors import ModelError
 
+__all__ = ["MLP", "ConvNet", "TaskMasked", "mlp_100", "mlp_256"]
+
 
 class MLP(nn.Sequential):
     """A multi-layer perceptron with ReLU and without biases.
 
     >>> import torch
+    >>> from avalanche_dco.models import MLP
     >>> MLP(64, hidden_size=50)(torch.zeros(2, 8, 8)).shape
     torch.Size([2, 10])
 
@@ -44,6 +47,7 @@ class MLP(nn.Sequential):
 def mlp_100(num_classes: int = 10) -> MLP:
     """MLP-100, the paper's network for Split MNIST.
 
+    >>> from avalanche_dco.models import mlp_100
     >>> sum(weight.numel() for weight in mlp_100().parameters())
     99400
 
@@ -55,6 +59,7 @@ def mlp_100(num_classes: int = 10) -> MLP:
 def mlp_256(num_classes: int = 10) -> MLP:
     """MLP-256, the paper's network for Permuted MNIST and MNIST/Fashion-MNIST.
 
+    >>> from avalanche_dco.models import mlp_256
     >>> sum(weight.numel() for weight in mlp_256().parameters())
     334336
 
@@ -67,6 +72,7 @@ class ConvNet(nn.Sequential):
     """The paper's network for Split CIFAR-100: four 3 x 3 convolutions and one linear layer.
 
     >>> import torch
+    >>> from avalanche_dco.models import ConvNet
     >>> ConvNet()(torch.zeros(1, 3, 32, 32)).shape
     torch.Size([1, 100])
 
@@ -100,6 +106,7 @@ class TaskMasked(MultiTaskModule):
     experiences. The outputs of other tasks are set so low that they neither win nor have a
     gradient.
 
+    >>> from avalanche_dco.models import MLP, TaskMasked
     >>> model = TaskMasked(MLP(64, hidden_size=50), num_classes=10)
 
     :param network: any module with ``num_classes`` outputs.

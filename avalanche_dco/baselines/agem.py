@@ -96,6 +96,14 @@ class AGEMPlugin(RealDenseGradients, InputChecks, PluginState, _AnyLayout):
     random. Besides, a ``sample_size`` smaller than the number of experiences in memory fails in
     the data loader with a batch size of zero; here an error says so. And it fails on gradients
     that are not contiguous, as those of ``channels_last`` weights; here their layout is kept.
+
+    >>> import torch
+    >>> from avalanche.training.supervised import Naive
+    >>> from avalanche_dco.baselines import AGEMPlugin
+    >>> from avalanche_dco.models import MLP
+    >>> model = MLP(64, hidden_size=50)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[AGEMPlugin(200, 64)])
     """
 
     _KEEPS = (Kept("buffers", _Patterns()),)

@@ -36,6 +36,14 @@ class OWMPlugin(ProjectionPlugin):
     As in :class:`.GPMPlugin`, the change that the optimizer makes is confined, step by step, so
     that any optimizer may be used. What is said there of biases, weight normalisation and
     unprotected parameters holds here too.
+
+    >>> import torch
+    >>> from avalanche.training.supervised import Naive
+    >>> from avalanche_dco.baselines import OWMPlugin
+    >>> from avalanche_dco.models import MLP
+    >>> model = MLP(64, hidden_size=50)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[OWMPlugin()])
     """
 
     _KEEPS = (Kept("projectors", Tensors(_is_projector)),)

@@ -24,6 +24,14 @@ class SGPPlugin(GPMPlugin):
     As in :class:`.GPMPlugin`, the change that the optimizer makes is confined, so that any
     optimizer may be used; here step by step, and not the gradient, which would be scaled twice.
     What is said there of biases, weight normalisation and unprotected parameters holds here too.
+
+    >>> import torch
+    >>> from avalanche.training.supervised import Naive
+    >>> from avalanche_dco.baselines import SGPPlugin
+    >>> from avalanche_dco.models import MLP
+    >>> model = MLP(64, hidden_size=50)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[SGPPlugin(threshold=0.97)])
     """
 
     _IDEMPOTENT = False

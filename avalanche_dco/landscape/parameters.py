@@ -12,6 +12,12 @@ class FlatParameters:
 
     Parameters with ``requires_grad=False`` are not coordinates of the landscape; they stay fixed.
 
+    >>> import torch
+    >>> from avalanche_dco.landscape import FlatParameters
+    >>> flat = FlatParameters(torch.nn.Linear(3, 2))
+    >>> flat.size, flat.unflatten(flat.values())["weight"].shape
+    (8, torch.Size([2, 3]))
+
     :param model: the model; only names, shapes and current values are read.
     """
 

@@ -25,6 +25,12 @@ _FLOAT64 = 8  # bytes
 class GradientSpectrum:
     """Mean and leading eigenvectors of the gradients after convergence; indices count from 1.
 
+    >>> import torch
+    >>> from avalanche_dco.landscape import gradient_spectrum
+    >>> spectrum = gradient_spectrum(torch.diag(torch.tensor([3.0, 2.0, 1.0])), size=3, count=3)
+    >>> spectrum.eigenvalues.round(), spectrum.subspace(3, width=2).shape
+    (tensor([9., 4., 1.], dtype=torch.float64), torch.Size([3, 2]))
+
     :param eigenvalues: of :math:`G G^T`, shape (k,), descending.
     :param eigenvectors: shape (d, k), orthonormal columns in the same order.
     :param mean: the averaged gradient, shape (d,).
@@ -205,6 +211,12 @@ def gradient_spectrum(
     ``"randomized"`` keeps a sketch of d x 2 top numbers. ``"auto"`` takes ``"outer"`` for d <= n
     and ``"gram"`` for d > n as long as ``memory_limit`` allows it, and ``"randomized"`` beyond.
     Eigenvectors without a numerically positive eigenvalue are arbitrary and are not returned.
+
+    >>> import torch
+    >>> from avalanche_dco.landscape import gradient_spectrum
+    >>> gradients = [torch.tensor([3.0, 0.0]), torch.tensor([0.0, 1.0])]
+    >>> gradient_spectrum(gradients, size=2, count=2).eigenvalues
+    tensor([9., 1.], dtype=torch.float64)
 
     :param gradients: the stream, each of shape (d,).
     :param size: d.

@@ -32,6 +32,11 @@ class Batches(Protocol):
 class SubspaceLoss:
     r"""Estimate of :math:`h(\sigma, V_s)` for several sigmas.
 
+    >>> import torch
+    >>> from avalanche_dco.landscape import SubspaceLoss
+    >>> SubspaceLoss(torch.tensor([0.1, 0.4]), torch.tensor([0.01, 0.02])).mean
+    tensor([0.1000, 0.4000])
+
     :param mean: shape (number of sigmas,).
     :param standard_error: of the mean, over the draws; same shape.
     """
@@ -45,6 +50,13 @@ class LossLandscape:
 
     Perturbed models are evaluated together (``torch.func.functional_call`` under ``vmap``), in
     eval mode, without touching the model.
+
+    >>> import torch
+    >>> from avalanche_dco.landscape import LossLandscape
+    >>> batches = [(torch.randn(8, 3), torch.randint(2, (8,)))]
+    >>> landscape = LossLandscape(torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss(), batches)
+    >>> landscape.loss_at(torch.tensor([[0.0, 0.0], [1.0, -1.0]]), torch.eye(8)[:2]).shape
+    torch.Size([2])
 
     :param model: the model, at :math:`x^*`; its trainable parameters are copied here.
     :param criterion: ``criterion(outputs, targets)``, the mean over the samples of a batch.

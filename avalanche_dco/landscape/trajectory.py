@@ -38,6 +38,15 @@ def trajectory_gradients(
     The model moves while the generator is open; when it ends or is closed, model and optimizer
     are restored.
 
+    >>> import torch
+    >>> from avalanche_dco.landscape import trajectory_gradients
+    >>> model = torch.nn.Linear(3, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    >>> batches = [(torch.randn(8, 3), torch.randint(2, (8,)))]
+    >>> loss = torch.nn.CrossEntropyLoss()
+    >>> [g.shape for g in trajectory_gradients(model, loss, optimizer, batches, steps=2)]
+    [torch.Size([8]), torch.Size([8])]
+
     :param model: a converged model, at :math:`x^*`.
     :param criterion: ``criterion(outputs, targets)``, a scalar.
     :param optimizer: the optimizer that moves the model, usually the one that trained it.
@@ -77,6 +86,15 @@ def trajectory_spectrum(
     Model and optimizer are restored afterwards. ``model``, ``criterion``, ``optimizer``,
     ``batches`` and ``steps`` are those of :func:`trajectory_gradients`, ``top`` and ``method``
     those of :func:`gradient_spectrum`.
+
+    >>> import torch
+    >>> from avalanche_dco.landscape import trajectory_spectrum
+    >>> model = torch.nn.Linear(3, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    >>> batches = [(torch.randn(8, 3), torch.randint(2, (8,)))]
+    >>> loss = torch.nn.CrossEntropyLoss()
+    >>> trajectory_spectrum(model, loss, optimizer, batches, steps=20, top=2).eigenvectors.shape
+    torch.Size([8, 2])
 
     :param progress: wraps the stream of gradients, e.g. ``functools.partial(tqdm, total=steps)``.
     """

@@ -51,6 +51,14 @@ def read_log(path: str | Path) -> pd.DataFrame:
     A last line that was cut off is left out, with a warning. A line that has changed since it was
     written is an error, which names it. A run that went on from a checkpoint numbers its values
     from there: they replace the ones that were logged after the checkpoint. A run for which
+    >>> from avalanche.evaluation.metric_results import MetricValue
+    >>> from avalanche_dco.logging import PandasLogger, read_log
+    >>> logger = PandasLogger("run.csv")
+    >>> logger.log_metrics([MetricValue("mine", "Mine/eval_phase/test_stream", 0.25, 100)])
+    >>> read_log("run.csv")[["metric", "stream", "value", "x"]]
+      metric stream  value    x
+    0   Mine   test   0.25  100
+
     :func:`.maybe_load_checkpoint` found no checkpoint numbers them from 0.
 
     :param path: the CSV file that :class:`.PandasLogger` wrote.

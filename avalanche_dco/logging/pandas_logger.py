@@ -23,12 +23,14 @@ class PandasLogger(BaseLogger):
     With a path, each value is appended to a CSV file the moment it is logged: a crash loses at
     most the line being written. A file that exists is continued, never overwritten.
 
-    ::
-
-        logger = PandasLogger("run.csv")
-        evaluator = EvaluationPlugin(error_metrics(), loggers=[logger])
-        ...
-        frame = logger.to_frame()
+    >>> from avalanche.training.plugins import EvaluationPlugin
+    >>> from avalanche_dco.logging import PandasLogger
+    >>> from avalanche_dco.metrics import error_metrics
+    >>> logger = PandasLogger("run.csv")
+    >>> evaluator = EvaluationPlugin(error_metrics(), loggers=[logger])
+    >>> frame = logger.to_frame()  # after training; no rows yet
+    >>> len(frame)
+    0
 
     The columns are those of :func:`.read_log`, which also reads the file without a logger.
     """

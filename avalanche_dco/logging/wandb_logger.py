@@ -13,6 +13,9 @@ class WandBLogger(AvalancheWandBLogger):
 
     Avalanche 0.6.0 asks wandb for ``wandb.viz`` and ``wandb.util.generate_id``, which current
     versions do not have: it fails at the first metric of any kind. This class supplies both.
+
+    >>> from avalanche_dco.logging import WandBLogger
+    >>> logger = WandBLogger("continual learning", "DCO-KRON", params={"mode": "disabled"})
     """
 
     def import_wandb(self) -> None:

@@ -49,6 +49,10 @@ class Capacity(_DirectionMetric):
     the criterion alone, in the mode (dropout, batch normalisation) in which the model is trained.
     Measuring changes nothing: neither the strategy nor any random generator.
 
+    >>> from avalanche_dco.metrics import Capacity
+    >>> Capacity(end=False, batches=4).result()  # nothing is measured yet
+    {}
+
     :param start: emit ``CapacityStart``.
     :param end: emit ``CapacityEnd``.
     :param batches: mini-batches of the experience, of the size used for training, over which the
@@ -95,7 +99,12 @@ class Capacity(_DirectionMetric):
 
 
 class DirectionMemory(_DirectionMetric):
-    """Bytes that the plugin keeps between experiences, after each of them."""
+    """Bytes that the plugin keeps between experiences, after each of them.
+
+    >>> from avalanche_dco.metrics import DirectionMemory
+    >>> print(DirectionMemory().result())  # no experience is learned yet
+    None
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,6 +130,13 @@ def capacity_metrics(
 
     The strategy must have a plugin whose directions can be measured: DCO's, DCO-COMP's or
     DCO-KRON's.
+
+    >>> from avalanche.training.plugins import EvaluationPlugin
+    >>> from avalanche_dco.logging import PandasLogger
+    >>> from avalanche_dco.metrics import capacity_metrics
+    >>> evaluator = EvaluationPlugin(capacity_metrics(), loggers=[PandasLogger()])
+    >>> print(*capacity_metrics())
+    Capacity DirectionMemory
 
     :param start: emit the gradients' share in the prohibited directions when training starts.
     :param end: emit it when training has ended.

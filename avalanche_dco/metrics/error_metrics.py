@@ -86,19 +86,37 @@ class _StreamErrorMetric(_RecordedMetric):
 
 
 class AverageError(_StreamErrorMetric):
-    """Mean error over the experiences trained so far; see :func:`.average_error`."""
+    """Mean error over the experiences trained so far; see :func:`.average_error`.
+
+    >>> from avalanche.training.plugins import EvaluationPlugin
+    >>> from avalanche_dco.metrics import AverageError
+    >>> evaluator = EvaluationPlugin(AverageError(), strict_checks=False)
+    """
 
     _compute = staticmethod(average_error)
 
 
 class FWIError(_StreamErrorMetric):
-    """Mean error right after each experience's own training; see :func:`.fwi_error`."""
+    """Mean error right after each experience's own training; see :func:`.fwi_error`.
+
+    Together with others it shares an :class:`ErrorRecorder`, as :func:`error_metrics` does it:
+
+    >>> from avalanche_dco.metrics import AverageError, ErrorRecorder, FWIError
+    >>> recorder = ErrorRecorder()
+    >>> metrics = [AverageError(recorder), FWIError(recorder)]
+    """
 
     _compute = staticmethod(fwi_error)
 
 
 class BWTError(_StreamErrorMetric):
-    """Mean rise of the error since each experience's own training; see :func:`.bwt_error`."""
+    """Mean rise of the error since each experience's own training; see :func:`.bwt_error`.
+
+    >>> from avalanche_dco.metrics import BWTError
+    >>> metric = BWTError()
+    >>> str(metric), metric.result()  # nothing is evaluated yet
+    ('BWTError', {})
+    """
 
     _compute = staticmethod(bwt_error)
 
@@ -109,6 +127,11 @@ class ErrorMatrix(_RecordedMetric):
     The numbers (``ErrorMatrix/eval_phase/test_stream/Task000/Exp003``) are curves in every
     logger; the whole (``ErrorMatrix/eval_phase/test_stream``) is an image where a logger shows
     images and a table where it prints text.
+
+    >>> from avalanche_dco.metrics import ErrorMatrix
+    >>> metric = ErrorMatrix()
+    >>> str(metric), metric.result()  # nothing is evaluated yet
+    ('ErrorMatrix', {})
     """
 
     def result(self) -> dict[str, ErrorMatrixValue]:
@@ -141,6 +164,13 @@ def error_metrics(
     """The paper's errors for an evaluator: ``EvaluationPlugin(error_metrics(), loggers=...)``.
 
     The metrics share one store of errors, so each mini-batch is looked at once.
+
+    >>> from avalanche.training.plugins import EvaluationPlugin
+    >>> from avalanche_dco.logging import PandasLogger
+    >>> from avalanche_dco.metrics import error_metrics
+    >>> evaluator = EvaluationPlugin(error_metrics(matrix=True), loggers=[PandasLogger()])
+    >>> print(*error_metrics())
+    AverageError FWIError BWTError
 
     :param average: emit the average error over the experiences trained so far.
     :param fwi: emit the forward interference error.

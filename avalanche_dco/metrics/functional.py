@@ -21,6 +21,7 @@ def average_error(matrix: ArrayLike, learned_at: LearnedAt | None = None) -> flo
 
     .. math:: E_n^A = \frac{1}{n} \sum_{j=1}^{n} e_{nj}
 
+    >>> from avalanche_dco.metrics import average_error
     >>> average_error([[0.1, 0.9], [0.3, 0.2]])
     0.25
 
@@ -39,6 +40,7 @@ def fwi_error(matrix: ArrayLike, learned_at: LearnedAt | None = None) -> float:
 
     .. math:: E_n^{FWI} = \frac{1}{n} \sum_{j=1}^{n} e_{jj}
 
+    >>> from avalanche_dco.metrics import fwi_error
     >>> round(fwi_error([[0.1, 0.9], [0.3, 0.2]]), 12)
     0.15
 
@@ -58,6 +60,7 @@ def bwt_error(matrix: ArrayLike, learned_at: LearnedAt | None = None) -> float:
     Positive when the model forgot, negative when later experiences helped earlier ones. The sum
     of FWI and BWT error is the average error.
 
+    >>> from avalanche_dco.metrics import bwt_error
     >>> round(bwt_error([[0.1, 0.9], [0.3, 0.2]]), 12)
     0.1
 

@@ -14,6 +14,15 @@ class ErrorMatrixValue(AlternativeValues):
     """A picture for loggers that show images, a tensor for those that take one, a table as text.
 
     The picture is drawn when a logger asks for it, since drawing costs more than the matrix.
+
+    >>> import numpy as np
+    >>> from avalanche_dco.metrics import ErrorMatrixValue
+    >>> value = ErrorMatrixValue(np.array([[0.1, 0.9], [0.3, 0.2]]), learned_at={0: 0, 1: 1})
+    >>> print(value)
+    <BLANKLINE>
+      training    exp 0    exp 1
+             1   0.1000   0.9000
+             2   0.3000   0.2000
     """
 
     def __init__(self, matrix: np.ndarray, learned_at: Mapping[int, int]) -> None:

@@ -11,7 +11,14 @@ from avalanche_dco.metrics.progress import TrainingProgress
 
 
 class ErrorRecorder:
-    """Errors by (stream, experience) and training, filled from Avalanche's callbacks."""
+    """Errors by (stream, experience) and training, filled from Avalanche's callbacks.
+
+    >>> from avalanche_dco.metrics import AverageError, BWTError, ErrorRecorder
+    >>> recorder = ErrorRecorder()
+    >>> metrics = [AverageError(recorder), BWTError(recorder)]
+    >>> recorder.matrix("test").shape  # no training yet
+    (0, 0)
+    """
 
     def __init__(self) -> None:
         self.events = 0

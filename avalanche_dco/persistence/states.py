@@ -20,6 +20,11 @@ if TYPE_CHECKING:  # plugins use this package's checksum
 def save_plugin_state(plugin: PluginState, path: str | os.PathLike[str]) -> None:
     """Write ``plugin.state_dict()`` to a file that ``torch.load`` can read.
 
+    >>> from avalanche_dco import DCOKronPlugin
+    >>> from avalanche_dco.persistence import load_plugin_state, save_plugin_state
+    >>> save_plugin_state(DCOKronPlugin(dco_lambda=10), "kron.pt")
+    >>> load_plugin_state(DCOKronPlugin(dco_lambda=10), "kron.pt")
+
     :param plugin: a plugin of this package.
     :param path: the file; the previous one is replaced once the new one is whole.
     """
@@ -35,6 +40,13 @@ def load_plugin_state(
     model: torch.nn.Module | None = None,
 ) -> None:
     """Read a file and hand it to ``plugin.load_state_dict``; no code of the file is run.
+
+    >>> import torch
+    >>> from avalanche_dco import DCOPlugin
+    >>> from avalanche_dco.models import MLP
+    >>> from avalanche_dco.persistence import load_plugin_state, save_plugin_state
+    >>> save_plugin_state(DCOPlugin(k=100), "dco.pt")
+    >>> load_plugin_state(DCOPlugin(k=100), "dco.pt", "cpu", MLP(64, hidden_size=50))
 
     :param plugin: a plugin of the same class as the one that was saved.
     :param path: the file that :func:`save_plugin_state` wrote.

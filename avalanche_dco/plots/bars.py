@@ -23,6 +23,11 @@ def plot_fwi_bwt(frame: pd.DataFrame, *, stream: str = "test", width: float = WI
 
     The bars are horizontal where the methods' names would not fit beside each other.
 
+    >>> import pandas as pd
+    >>> from avalanche_dco.plots import plot_fwi_bwt
+    >>> frame = pd.DataFrame({"metric": ["FWIError", "BWTError"], "value": [0.1, 0.3]})
+    >>> plot_fwi_bwt(frame.assign(stream="test", trained=2)).savefig("fwi_bwt.png")
+
     :param frame: metrics with ``FWIError`` and ``BWTError`` in them.
     :param stream: the evaluated stream.
     :param width: of the figure, in inches.

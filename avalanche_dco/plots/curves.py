@@ -30,6 +30,12 @@ def plot_average_error(
     A method that trained once (joint training) is drawn as a level, the bound for the others. The
     standard deviation over seeds is shaded, unless there are so many methods that shades hide them.
 
+    >>> import pandas as pd
+    >>> from avalanche_dco.plots import plot_average_error
+    >>> frame = pd.DataFrame({"method": ["Naive", "Naive", "DCO-KRON", "DCO-KRON"]})
+    >>> frame = frame.assign(metric="AverageError", stream="test", trained=[1, 2, 1, 2])
+    >>> plot_average_error(frame.assign(value=[0.1, 0.4, 0.1, 0.12])).savefig("average.png")
+
     :param frame: metrics with ``AverageError`` in them.
     :param stream: the evaluated stream.
     :param width: of the figure, in inches.
@@ -69,6 +75,13 @@ def plot_capacity(frame: pd.DataFrame) -> Figure:
     collected so far, at the start (hollow) and the end (filled) of its training; 1 means no room
     is left. Below, the memory that the directions take.
 
+    >>> import pandas as pd
+    >>> from avalanche_dco.plots import plot_capacity
+    >>> metrics = ["CapacityStart", "CapacityEnd", "DirectionMemory"]
+    >>> frame = pd.DataFrame({"metric": 2 * metrics, "trained": [1, 1, 1, 2, 2, 2]})
+    >>> frame = frame.assign(stream="train", value=[0, 0, 1e6, 0.2, 0.3, 1e6])
+    >>> plot_capacity(frame).savefig("capacity.png")
+
     :param frame: metrics with ``CapacityStart``, ``CapacityEnd`` and ``DirectionMemory`` in them.
     """
     figure = Figure(figsize=(6.4, 5.6), layout="constrained")
@@ -98,6 +111,12 @@ def plot_free_directions(frame: pd.DataFrame) -> Figure:
     """The share of each layer's directions that is still free, against the number of trainings.
 
     One line per layer, means over seeds; 1 means that the layer may move freely, 0 that it is full.
+
+    >>> import pandas as pd
+    >>> from avalanche_dco.plots import plot_free_directions
+    >>> frame = pd.DataFrame({"trained": [1, 2, 3], "value": [0.95, 0.9, 0.87]})
+    >>> frame = frame.assign(metric="DCO_FreeDirections/0.weight", stream="train")
+    >>> plot_free_directions(frame).savefig("free.png")
 
     :param frame: metrics of one method with ``DCO_FreeDirections/LAYER`` in them, which
         :class:`.DCOKronPlugin` emits.

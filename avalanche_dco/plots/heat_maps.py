@@ -19,6 +19,12 @@ _PANELS_ACROSS = 4
 def plot_error_matrix(frame: pd.DataFrame, *, stream: str = "test") -> Figure:
     """Heat map of the error of every experience after every training, one panel per method.
 
+    >>> import pandas as pd
+    >>> from avalanche_dco.plots import plot_error_matrix
+    >>> frame = pd.DataFrame({"trained": [1, 1, 2, 2], "experience": [0, 1, 0, 1]})
+    >>> frame = frame.assign(metric="ErrorMatrix", stream="test", value=[0.1, 0.9, 0.3, 0.2])
+    >>> plot_error_matrix(frame.assign(training_experience=[0, 0, 1, 1])).savefig("matrix.png")
+
     :param frame: metrics with ``ErrorMatrix`` in them, from ``error_metrics(matrix=True)``.
     :param stream: the evaluated stream.
     """
@@ -47,6 +53,11 @@ def plot_error_matrix(frame: pd.DataFrame, *, stream: str = "test") -> Figure:
 
 def draw_error_matrix(matrix: np.ndarray, learned_at: Mapping[int, int]) -> Figure:
     """Heat map of one error matrix.
+
+    >>> import numpy as np
+    >>> from avalanche_dco.plots import draw_error_matrix
+    >>> figure = draw_error_matrix(np.array([[0.1, 0.9], [0.3, 0.2]]), learned_at={0: 0, 1: 1})
+    >>> figure.savefig("matrix.png")
 
     :param matrix: errors as fractions, a row per training, a column per experience; NaN where
         nothing was evaluated.

@@ -74,12 +74,29 @@ def look_of(index: int) -> dict[str, Any]:
 
 
 def start_at_zero(axes: Axes) -> None:
-    """Show errors from zero on, with some room above the highest that is drawn."""
+    """Show errors from zero on, with some room above the highest that is drawn.
+
+    >>> from matplotlib.figure import Figure
+    >>> from avalanche_dco.plots import start_at_zero
+    >>> axes = Figure().subplots()
+    >>> line = axes.plot([1, 2], [10, 20])
+    >>> start_at_zero(axes)
+    >>> print("%.1f to %.1f" % axes.get_ylim())
+    0.0 to 21.2
+
+    :param axes: what the errors are drawn in.
+    """
     axes.set_ylim(0, 1.06 * axes.dataLim.y1 or 1.0)
 
 
 def add_legend(axes: Axes) -> None:
     """Explain the lines: inside the axes if there is room, else below, in a higher figure.
+
+    >>> from matplotlib.figure import Figure
+    >>> from avalanche_dco.plots import add_legend
+    >>> axes = Figure(layout="constrained").subplots()
+    >>> line = axes.plot([1, 2], [10, 20], label="Naive")
+    >>> add_legend(axes)
 
     :param axes: the only ones of a figure with constrained layout.
     """

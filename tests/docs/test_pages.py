@@ -12,7 +12,7 @@ import pytest
 import torch
 from _pytest.mark.structures import ParameterSet
 
-import avalanche_dco.models
+from avalanche_dco.errors import DCOError
 from docs.run_pages import (
     README,
     ROOT,
@@ -32,7 +32,17 @@ def _one_generator() -> None:
     torch.manual_seed(0)
 
 
-_MODELS = ("MLP", "ConvNet", "TaskMasked", "mlp_100", "mlp_256")
+_MODULES = (
+    "",
+    ".baselines",
+    ".landscape",
+    ".logging",
+    ".metrics",
+    ".models",
+    ".persistence",
+    ".plots",
+    ".strategies",
+)
 _SLOW = ("cost",)  # a measurement of times
 
 
@@ -120,8 +130,10 @@ def test_examples_need_nothing_but_the_package_and_what_it_installs() -> None:
 
 
 def _public() -> list[Any]:
-    models = [getattr(avalanche_dco.models, name) for name in _MODELS]
-    return [getattr(avalanche_dco, name) for name in avalanche_dco.__all__] + models
+    """Every class and function that the package exports, once."""
+    modules = [importlib.import_module(f"avalanche_dco{name}") for name in _MODULES]
+    named = {getattr(module, name): None for module in modules for name in module.__all__}
+    return [DCOError, *(one for one in named if callable(one))]
 
 
 @pytest.mark.parametrize("named", _public(), ids=lambda named: named.__name__)
@@ -129,9 +141,8 @@ def test_the_example_of_a_public_docstring_runs(
     named: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    names = vars(importlib.import_module(named.__module__))
-    test = doctest.DocTestParser().get_doctest(
-        inspect.getdoc(named), dict(names), named.__name__, "", 0
-    )
+    documentation = inspect.getdoc(named)
+    assert documentation is not None
+    test = doctest.DocTestParser().get_doctest(documentation, {}, named.__name__, "", 0)
     assert test.examples
     assert doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test).failed == 0
