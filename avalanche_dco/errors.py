@@ -1,4 +1,4 @@
-"""What can go wrong, as types; each message says what, why, and what to write instead."""
+"""The errors of this package. Each message says what is wrong, why, and what to write instead."""
 
 
 class DCOError(Exception):
@@ -35,7 +35,7 @@ class LogError(DCOError, RuntimeError):
 
 
 class CheckpointError(DCOError, RuntimeError):
-    """A checkpoint cannot be written or read, or is not what it should be."""
+    """A checkpoint cannot be written or read, or has unexpected content."""
 
 
 class StateError(DCOError, ValueError):

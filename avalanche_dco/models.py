@@ -145,7 +145,7 @@ class TaskMasked(MultiTaskModule):
         if ((owners != -1) & (owners != task)).any():
             raise ModelError(
                 f"Task {task} has classes that another task has too, so that slices of one output "
-                "layer cannot tell them apart. Keep the labels of the classes distinct "
+                "layer cannot separate them. Keep the labels of the classes distinct "
                 "(class_ids_from_zero_in_each_exp=False), or use the network without TaskMasked."
             )
         self.task_of_class[classes] = task

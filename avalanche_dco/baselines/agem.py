@@ -94,8 +94,9 @@ class AGEMPlugin(RealDenseGradients, InputChecks, PluginState, _AnyLayout):
     Avalanche 0.6.0 reads its memory in a fixed order: the loader is made without ``shuffle``, so
     the same few batches come back in turn. The paper (Chaudhry et al., 2019) draws them at
     random. Besides, a ``sample_size`` smaller than the number of experiences in memory fails in
-    the data loader with a batch size of zero; here an error says so. And it fails on gradients
-    that are not contiguous, as those of ``channels_last`` weights; here their layout is kept.
+    the data loader with a batch size of zero; here a ``SettingError`` says so. It also fails
+    on gradients that are not contiguous, such as those of ``channels_last`` weights; here any
+    layout works.
 
     >>> import torch
     >>> from avalanche.training.supervised import Naive

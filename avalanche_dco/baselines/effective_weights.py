@@ -96,7 +96,7 @@ def _obstacle(layer: MatrixLayer) -> str | None:
     for tensor in ("bias",) if normed else ("weight", "bias"):
         if tensor not in layer._parameters:
             sources = [name for name, _ in layer.named_parameters() if name != "bias"]
-            return f"its {tensor} is no parameter, but computed from {sources}"
+            return f"its {tensor} is not a parameter, but computed from {sources}"
     written = {layer.bias, *(normed[:2] if normed else (layer.weight,))}
     others = [name for name, p in layer.named_parameters() if p.requires_grad and p not in written]
     return f"beside weight and bias it trains {others}" if others else None

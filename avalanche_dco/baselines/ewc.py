@@ -22,10 +22,10 @@ class EWCPlugin(PerSampleImportances, PluginState, plugins.EWCPlugin):
     r"""Avalanche's EWC with the exact empirical Fisher information.
 
     The importances of Avalanche 0.6.0 are squares of *mini-batch mean* gradients. In a batch of
-    B samples the gradients cancel, near a minimum down to a B-th of their squares, so the
-    importances change with ``train_mb_size`` and a published :math:`\lambda` means nothing. Here
-    they are what the paper (Kirkpatrick et al., 2017) defines, the average of each sample's
-    squared gradient, whatever the size of the batches. The modules' train or eval modes are left
+    B samples the gradients cancel, near a minimum down to a B-th of their squares. So the
+    importances depend on ``train_mb_size``, and published values of :math:`\lambda` do not apply.
+    Here they are as the paper (Kirkpatrick et al., 2017) defines them, the average of each sample's
+    squared gradient, for any size of the batches. The modules' train or eval modes are left
     as they were.
 
     >>> import torch

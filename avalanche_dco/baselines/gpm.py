@@ -26,9 +26,9 @@ class GPMPlugin(ProjectionPlugin):
     After each experience the inputs of every ``Linear`` and convolution layer are collected on a
     random subset of its data, and the layer's basis is extended until it holds the share
     ``threshold`` of their energy. From then on the layer moves only orthogonally to its basis:
-    what it answers to the inputs of earlier experiences stays as it is.
+    its outputs for the inputs of earlier experiences do not change.
 
-    Two projections see to that. The gradient is projected after the backward pass, as in the
+    Two projections ensure that. The gradient is projected after the backward pass, as in the
     paper. After the optimizer's step the *change* of the weights since the start of the experience
     is projected again: momentum left from earlier experiences, weight decay and the scaling of
     adaptive optimizers would leak through a projection of the gradient alone. So any optimizer

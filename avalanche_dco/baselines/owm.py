@@ -34,8 +34,8 @@ class OWMPlugin(ProjectionPlugin):
     the first dimension of its inputs.
 
     As in :class:`.GPMPlugin`, the change that the optimizer makes is confined, step by step, so
-    that any optimizer may be used. What is said there of biases, weight normalisation and
-    unprotected parameters holds here too.
+    that any optimizer may be used. Its notes on biases, weight normalisation and
+    unprotected parameters apply here too.
 
     >>> import torch
     >>> from avalanche.training.supervised import Naive

@@ -11,7 +11,7 @@ from avalanche_dco.plugins.support.declared import setting
 
 
 class SGPPlugin(GPMPlugin):
-    r"""Scaled Gradient Projection (Saha and Roy, AAAI 2023): GPM that lets go of what matters less.
+    r"""Scaled Gradient Projection (Saha and Roy, AAAI 2023): GPM with graded importances.
 
     The bases are GPM's. Every basis vector has an importance between 0 and 1, and a layer may move
     along it by one minus its importance of what the optimizer wants; GPM forbids it. With the
@@ -23,7 +23,7 @@ class SGPPlugin(GPMPlugin):
 
     As in :class:`.GPMPlugin`, the change that the optimizer makes is confined, so that any
     optimizer may be used; here step by step, and not the gradient, which would be scaled twice.
-    What is said there of biases, weight normalisation and unprotected parameters holds here too.
+    Its notes on biases, weight normalisation and unprotected parameters apply here too.
 
     >>> import torch
     >>> from avalanche.training.supervised import Naive

@@ -33,7 +33,7 @@ HEADER = (",".join([*COLUMNS, "check"]) + "\n").encode()
 
 
 def read_log(path: str | Path) -> pd.DataFrame:
-    """The frame of a metrics log, of a run that ended, still runs or was killed.
+    """The frame of a metrics log; the run may have ended, be in progress or have been killed.
 
     One row per logged value, with the columns
 
@@ -49,8 +49,8 @@ def read_log(path: str | Path) -> pd.DataFrame:
     - ``time``: seconds since 1970.
 
     A last line that was cut off is left out, with a warning. A line that has changed since it was
-    written is an error, which names it. A run that went on from a checkpoint numbers its values
-    from there: they replace the ones that were logged after the checkpoint. A run for which
+    written raises an error that names it. A run that resumed from a checkpoint numbers its values
+    from there: they replace those that were logged after the checkpoint. A run for which
     >>> from avalanche.evaluation.metric_results import MetricValue
     >>> from avalanche_dco.logging import PandasLogger, read_log
     >>> logger = PandasLogger("run.csv")

@@ -18,7 +18,7 @@ from avalanche_dco.metrics.progress import TrainingProgress
 
 
 class PandasLogger(BaseLogger):
-    """Keeps all metrics, custom ones too, one line per value.
+    """Records all metrics, including custom ones, one line per value.
 
     With a path, each value is appended to a CSV file the moment it is logged: a crash loses at
     most the line being written. A file that exists is continued, never overwritten.
@@ -71,8 +71,8 @@ class PandasLogger(BaseLogger):
         x = position(x_plot)
         if x is None and x_plot is not None:
             warnings.warn(
-                f"'{name}' has an x position of type {type(x_plot).__name__} that is no number, or "
-                "larger than any float: its x stays empty in the log.",
+                f"'{name}' has an x position of type {type(x_plot).__name__} that is not a number, "
+                "or larger than any float: its x stays empty in the log.",
                 stacklevel=2,
             )
         experiences = self._progress.experiences

@@ -41,11 +41,11 @@ class _DirectionMetric(PluginMetric):
 class Capacity(_DirectionMetric):
     """Share of the gradients' energy in the span of earlier experiences' directions.
 
-    With DCO-KRON, whose directions are all that there are, each counts by how much it is damped.
+    With DCO-KRON, which has all directions, each is weighted by how much it is damped.
 
     ``CapacityStart`` is measured before the first training step of an experience,
-    ``CapacityEnd`` after its training, at the weights x* that it leaves behind. Both look at the
-    directions that were there when the experience began, never at its own, and at gradients of
+    ``CapacityEnd`` after its training, at its final weights x*. Both use the
+    directions of earlier experiences, never the experience's own, and gradients of
     the criterion alone, in the mode (dropout, batch normalisation) in which the model is trained.
     Measuring changes nothing: neither the strategy nor any random generator.
 

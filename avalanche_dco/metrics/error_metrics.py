@@ -99,7 +99,7 @@ class AverageError(_StreamErrorMetric):
 class FWIError(_StreamErrorMetric):
     """Mean error right after each experience's own training; see :func:`.fwi_error`.
 
-    Together with others it shares an :class:`ErrorRecorder`, as :func:`error_metrics` does it:
+    Together with others it shares an :class:`ErrorRecorder`, as in :func:`error_metrics`:
 
     >>> from avalanche_dco.metrics import AverageError, ErrorRecorder, FWIError
     >>> recorder = ErrorRecorder()
@@ -122,10 +122,10 @@ class BWTError(_StreamErrorMetric):
 
 
 class ErrorMatrix(_RecordedMetric):
-    """The error matrix: a number for each evaluated experience, and the whole for the stream.
+    """The error matrix: a number for each evaluated experience, and all of it for the stream.
 
     The numbers (``ErrorMatrix/eval_phase/test_stream/Task000/Exp003``) are curves in every
-    logger; the whole (``ErrorMatrix/eval_phase/test_stream``) is an image where a logger shows
+    logger; the matrix (``ErrorMatrix/eval_phase/test_stream``) is an image where a logger shows
     images and a table where it prints text.
 
     >>> from avalanche_dco.metrics import ErrorMatrix
@@ -163,7 +163,7 @@ def error_metrics(
 ) -> list[PluginMetric]:
     """The paper's errors for an evaluator: ``EvaluationPlugin(error_metrics(), loggers=...)``.
 
-    The metrics share one store of errors, so each mini-batch is looked at once.
+    The metrics share one store of errors, so each mini-batch is evaluated once.
 
     >>> from avalanche.training.plugins import EvaluationPlugin
     >>> from avalanche_dco.logging import PandasLogger

@@ -13,7 +13,7 @@ from PIL import Image
 class ErrorMatrixValue(AlternativeValues):
     """A picture for loggers that show images, a tensor for those that take one, a table as text.
 
-    The picture is drawn when a logger asks for it, since drawing costs more than the matrix.
+    The picture is drawn only when a logger asks for it, because drawing is slow.
 
     >>> import numpy as np
     >>> from avalanche_dco.metrics import ErrorMatrixValue

@@ -26,7 +26,7 @@ def save_plugin_state(plugin: PluginState, path: str | os.PathLike[str]) -> None
     >>> load_plugin_state(DCOKronPlugin(dco_lambda=10), "kron.pt")
 
     :param plugin: a plugin of this package.
-    :param path: the file; the previous one is replaced once the new one is whole.
+    :param path: the file; the previous one is replaced once the new one is complete.
     """
     content = io.BytesIO()
     torch.save(plugin.state_dict(), content)
@@ -39,7 +39,7 @@ def load_plugin_state(
     map_location: str | torch.device | None = None,
     model: torch.nn.Module | None = None,
 ) -> None:
-    """Read a file and hand it to ``plugin.load_state_dict``; no code of the file is run.
+    """Load a file with ``plugin.load_state_dict``; no code in the file is run.
 
     >>> import torch
     >>> from avalanche_dco import DCOPlugin
@@ -51,7 +51,7 @@ def load_plugin_state(
     :param plugin: a plugin of the same class as the one that was saved.
     :param path: the file that :func:`save_plugin_state` wrote.
     :param map_location: where to put the tensors, as in ``torch.load``.
-    :param model: the model that is going to be trained, to be compared with the state at once.
+    :param model: the model that is going to be trained, to compare with the state immediately.
     """
     if not is_there(Path(path)):
         raise CheckpointError(f"{path} does not exist; save_plugin_state writes such a file.")
@@ -61,7 +61,7 @@ def load_plugin_state(
         state = torch.load(path, map_location=map_location, weights_only=True)
     except Exception as error:  # a changed byte can make torch.load fail in any way
         raise CheckpointError(
-            f"{path} is damaged, or is no file of plain tensors: {type(error).__name__}: "
+            f"{path} is damaged, or is not a file of plain tensors: {type(error).__name__}: "
             f"{str(error).splitlines()[0] if str(error) else ''} Nothing of it was loaded; put a "
             "copy of it back."
         ) from error

@@ -1,7 +1,7 @@
 """Figures from a frame of metrics: of one run, or of several with a ``method`` column.
 
 Every function takes the frame of :class:`.PandasLogger` (or :func:`.read_log`) and returns a new
-:class:`matplotlib.figure.Figure`; nothing is shown and pyplot's state is left alone. To compare,
+:class:`matplotlib.figure.Figure`; nothing is shown, and pyplot's state does not change. To compare,
 concatenate frames with a ``method`` column, and with a ``seed`` column for repeated runs: means
 are drawn, with the standard deviation over seeds.
 

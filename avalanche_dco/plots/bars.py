@@ -70,8 +70,8 @@ def plot_fwi_bwt(frame: pd.DataFrame, *, stream: str = "test", width: float = WI
         axes.set_yticks(np.arange(len(methods)), methods)
         axes.set(xlabel="Final error (%)", ylabel="Method", ylim=ends[::-1])
         axes.margins(x=0.18)
-        lines = sum(method.count("\n") + 1 for method in methods)
-        figure.set_figheight(max(4.0, 1.2 + 0.34 * len(methods), 1.2 + 0.2 * lines))
+        lines = max(method.count("\n") + 1 for method in methods)
+        figure.set_figheight(max(4.0, 1.2 + max(0.34, 0.17 * lines) * len(methods)))
     else:
         axes.axhline(0, color=text_colour(), linewidth=0.8)
         axes.set_xticks(np.arange(len(methods)), methods)

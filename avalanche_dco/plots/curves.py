@@ -27,8 +27,8 @@ def plot_average_error(
 ) -> Figure:
     """Average error against the number of trainings, one line per method.
 
-    A method that trained once (joint training) is drawn as a level, the bound for the others. The
-    standard deviation over seeds is shaded, unless there are so many methods that shades hide them.
+    A method that trained once (joint training) is drawn as a horizontal line, the bound for the
+    others. The standard deviation over seeds is shaded, unless there are too many methods.
 
     >>> import pandas as pd
     >>> from avalanche_dco.plots import plot_average_error

@@ -74,7 +74,7 @@ def look_of(index: int) -> dict[str, Any]:
 
 
 def start_at_zero(axes: Axes) -> None:
-    """Show errors from zero on, with some room above the highest that is drawn.
+    """Start the y axis at zero, with some room above the highest value.
 
     >>> from matplotlib.figure import Figure
     >>> from avalanche_dco.plots import start_at_zero
@@ -84,13 +84,13 @@ def start_at_zero(axes: Axes) -> None:
     >>> print("%.1f to %.1f" % axes.get_ylim())
     0.0 to 21.2
 
-    :param axes: what the errors are drawn in.
+    :param axes: the axes with the errors.
     """
     axes.set_ylim(0, 1.06 * axes.dataLim.y1 or 1.0)
 
 
 def add_legend(axes: Axes) -> None:
-    """Explain the lines: inside the axes if there is room, else below, in a higher figure.
+    """Add a legend: inside the axes if there is room, otherwise below them, in a taller figure.
 
     >>> from matplotlib.figure import Figure
     >>> from avalanche_dco.plots import add_legend
@@ -98,7 +98,7 @@ def add_legend(axes: Axes) -> None:
     >>> line = axes.plot([1, 2], [10, 20], label="Naive")
     >>> add_legend(axes)
 
-    :param axes: the only ones of a figure with constrained layout.
+    :param axes: the only axes of a figure with constrained layout.
     """
     handles, labels = axes.get_legend_handles_labels()
     figure = axes.get_figure()

@@ -35,8 +35,9 @@ class DCOPlugin(DirectionConstrainedPlugin):
     >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[DCOPlugin(k=1000)])
 
     Every symbol of Algorithm 1 is an argument. The page *Settings* of the documentation says of
-    each whether its default is the paper's, its authors' code's or ours, and what they have for
-    each data set. ``DCOPlugin.paper()`` has the paper's; the defaults are faster.
+    each whether its default comes from the paper, from its authors' code or from us, and which
+    values were published for each data set. ``DCOPlugin.paper()`` has those; the defaults are
+    faster.
 
     Through the strategy's evaluator it reports ``DCO_Penalty`` (the mean over each epoch), and
     ``DCO_RankOneError`` (the share of the sampled gradients' energy that directions cannot hold) or

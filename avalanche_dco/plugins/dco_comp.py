@@ -29,9 +29,9 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     Like :class:`avalanche_dco.DCOPlugin`, whose arguments it shares, but all experiences together
     keep ``k`` directions: ``k // 2`` that they share and ``k // 2i`` of their own for each of i
     experiences. Memory, and the time of a training step, do not grow with the number of
-    experiences; only ``k`` targets per experience, numbers, are added (with ``couple_layers=False``
-    as many for each parameter of the model as it is then). A head that one experience alone uses
-    has a part in this experience's own directions only, so that many heads take the memory of one.
+    experiences; only ``k`` numbers per experience, the targets, are added (``k`` for each parameter
+    of the model with ``couple_layers=False``). A head that only one experience uses belongs to this
+    experience's own directions only, so many heads take the memory of one.
 
     >>> import torch
     >>> from avalanche.training.supervised import Naive

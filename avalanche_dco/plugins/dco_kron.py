@@ -48,9 +48,9 @@ class DCOKronPlugin(DefaultStrength, InputChecks, PluginState, DeclaredSettings,
 
     The penalty that DCO starts from, Eq. (general_obj) of Teng et al., is on the movement along
     the gradients of past tasks. With gradients of the network's outputs its matrix is, layer by
-    layer, nearly a Kronecker product, whose eigenvectors are DCO's directions, all of them, with
-    their weights. One pass over ``samples`` samples of each experience is enough; nothing is
-    trained. The optimizer's update is then shortened along each direction by
+    layer, nearly a Kronecker product, whose eigenvectors are all of DCO's directions and whose
+    eigenvalues are their weights. One pass over ``samples`` samples of each experience computes
+    them, without training. The optimizer's update is then shortened along each direction by
     :math:`1 / (1 + \lambda w)`, the implicit step on the penalty: no strength and no learning
     rate can make it diverge, whatever the optimizer. Memory and time do not grow with the number
     of experiences.

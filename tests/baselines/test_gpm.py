@@ -182,15 +182,15 @@ def computed(layer: nn.Module) -> nn.Module:
     [
         (
             lambda: parametrizations.spectral_norm(nn.Linear(20, 10)),
-            r"'2': its weight is no parameter, but computed from "
+            r"'2': its weight is not a parameter, but computed from "
             r"\['parametrizations.weight.original'\]",
         ),
         (
             lambda: nn.utils.spectral_norm(nn.Linear(20, 10)),
             r"computed from \['weight_orig'\]",
         ),
-        (lambda: doubled(nn.Linear(20, 10)), "its weight is no parameter"),
-        (lambda: doubled(nn.Linear(20, 10), "bias"), "its bias is no parameter"),
+        (lambda: doubled(nn.Linear(20, 10)), "its weight is not a parameter"),
+        (lambda: doubled(nn.Linear(20, 10), "bias"), "its bias is not a parameter"),
         (
             lambda: doubled(parametrizations.weight_norm(nn.Linear(20, 10))),
             r"computed from \['parametrizations.weight.original0', ",

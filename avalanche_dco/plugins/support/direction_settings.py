@@ -167,7 +167,7 @@ class DirectionSettings(DeclaredSettings):
         published=paper("equal"),
         meaning="weights of the layers in the autoencoder's loss.",
         choices={
-            "equal": "all layers count alike",
+            "equal": "all layers have the same weight",
             "decreasing": "the first of L layers counts L times, the second L - 1 times, ..., the "
             "last once",
         },
@@ -240,9 +240,9 @@ class DirectionSettings(DeclaredSettings):
         meaning="whether the penalty is on the sum over layers.",
         choices={
             True: "it is on codes summed over all parameters, the paper's common feature vector",
-            False: "it is on the codes of every parameter (weight and bias apart), with k targets "
-            "per experience for each of them, so that parameters cannot move against each other "
-            "without a penalty",
+            False: "it is on the codes of every parameter (weight and bias separately), with k "
+            "targets per experience for each of them, so that parameters cannot move against each "
+            "other without a penalty",
         },
     )
     gradient_source: GradientSource = setting(
