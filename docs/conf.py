@@ -18,6 +18,7 @@ nb_execution_mode = "off"  # docs/run_pages.py runs the notebook, and the tests 
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "avalanche_dco"
+html_show_copyright = False
 html_static_path = ["_static"]
 html_css_files = ["custom.css"]
 autodoc_typehints = "description"

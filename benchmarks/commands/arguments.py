@@ -66,9 +66,9 @@ def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
         "--preset",
         choices=list(PRESETS),
         default="paper",
-        help="paper (the default): the paper's settings; fast: 16 instead of 128 "
-        "gradients per autoencoder update, and 20 epochs on the CIFARs; default: the plugins' own "
-        "defaults in the paper's training",
+        help="paper (the default): the settings of the paper and its authors' code; fast: 16 "
+        "instead of 128 gradients per autoencoder update, and 20 epochs on the CIFARs; default: "
+        "the plugins' own defaults in the paper's training",
     )
     how.add_argument(
         "--training",

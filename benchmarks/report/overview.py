@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
@@ -25,47 +27,51 @@ STREAMS = {
     "permuted-mnist": "Permuted MNIST",
     "mnist-fashion": "MNIST → Fashion",
 }
-METHODS = {
-    "naive": "Naive",
-    "ewc": "EWC",
-    "si": "SI",
-    "rwalk": "RWalk",
-    "gpm": "GPM",
-    "lwf": "LwF",
-    "dco dco-default": "**DCO**",
-    "dco": "**DCO (paper's settings)**",
-    "dco-comp": "**DCO-COMP**",
-    "dco-kron": "**DCO-KRON**",
-    "joint": "joint training (bound)",
-}
-"""Rows: a method, and a study if the row is of that study alone."""
-_MARKERS = "oXPds^*pDvH"
-_OWN_ROWS = {study for row in METHODS for study in row.split()[1:]}
-_OTHERS = "#808890"  # between light and dark: seen on both
 
 
-class _Choice(NamedTuple):
-    settings: dict[str, Any]
-    words: str
+class Row(NamedTuple):
+    """A method of the table.
+
+    :param title: what the table calls it.
+    :param method: its name.
+    :param preset: the preset that its runs must have; None for any.
+    """
+
+    title: str
+    method: str
+    preset: str | None = None
 
 
-_DEFAULT = _Choice(
-    {"growth": 0.0, "dco_lambda": 100.0, "push_epochs": 0},
-    "times from a busier machine than Naive's",
+ROWS = (
+    Row("Naive", "naive"),
+    Row("EWC", "ewc"),
+    Row("SI", "si"),
+    Row("RWalk", "rwalk"),
+    Row("GPM", "gpm"),
+    Row("LwF", "lwf"),
+    Row("**DCO**", "dco", "default"),
+    Row("**DCO (paper's settings)**", "dco", "paper"),
+    Row("**DCO-COMP**", "dco-comp"),
+    Row("**DCO-KRON**", "dco-kron"),
+    Row("joint training (bound)", "joint"),
 )
-_CHOSEN = {
+_MARKERS = "oXPds^*pDv"
+_BOUND = "joint"
+_OTHERS = "#808890"  # between light and dark: seen on both
+_DEFAULT = {"growth": 0.0, "dco_lambda": 100.0, "push_epochs": 0}
+_CHOSEN: dict[tuple[str, str], dict[str, Any]] = {
     ("split-mnist", "dco-kron"): _DEFAULT,
     ("permuted-mnist", "dco-kron"): _DEFAULT,
-    ("split-mnist", "dco-comp"): _Choice({"couple_layers": False}, "uncoupled layers"),
-    ("permuted-mnist", "dco-comp"): _Choice(
-        {"couple_layers": False}, "uncoupled layers and a lower learning rate after the first task"
-    ),
-    ("mnist-fashion", "dco"): _Choice(
-        {"gradient_source": "criterion"},
-        "a clip of 20, 200 updates and a pulled first task, which are not the authors' settings",
-    ),
+    ("split-mnist", "dco-comp"): {"couple_layers": False},
+    ("permuted-mnist", "dco-comp"): {"couple_layers": False},
 }
 """Where a study has several settings of a method: those that validation data chose."""
+_NOTE = (
+    "Mean ± standard deviation over seeds where there are several. Memory is what a method keeps "
+    "between tasks. Times are compared only within one command; a dash means "
+    "that Naive was not part of it. DCO-COMP has uncoupled layers on the first two streams, and on "
+    "Permuted MNIST a lower learning rate after the first task."
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,7 @@ class Measured:
     """Runs of a method on a stream that differ by their seed only.
 
     :param study: the study they are from.
-    :param naive_seconds: training time of Naive in the same study, or in the first that has it.
+    :param naive_seconds: training time of Naive in the same commands; NaN if one lacks it.
     """
 
     study: str
@@ -91,26 +97,21 @@ def overview(results: Path, names: list[str]) -> Shown:
     :param names: the studies. The first that has a method on a stream counts.
     """
     rows = []
-    for method, title in METHODS.items():
-        measured = _measured(results, names, method)
+    for row in ROWS:
+        measured = _measured(results, names, row)
         if measured:
             seconds = sum(one.mean("seconds") for one in measured.values())
             naive = sum(one.naive_seconds for one in measured.values())
             memory = max(one.mean("memory_bytes") for one in measured.values()) / 1e6
             rows.append(
                 {
-                    "method": title,
+                    "method": row.title,
                     **{shown: _error(measured.get(of)) for of, shown in STREAMS.items()},
-                    "time against Naive": f"{seconds / naive:.1f}",
+                    "time against Naive": number(seconds / naive, 1),
                     "memory (MB)": number(memory, 1),
                 }
             )
-    chosen = [
-        f"On {STREAMS[stream]} {method} has {one.words}."
-        for (stream, method), one in _CHOSEN.items()
-    ]
-    note = f"Mean ± standard deviation over seeds, where there are several. {' '.join(chosen)}"
-    return Shown(rows, note)
+    return Shown(rows, _NOTE)
 
 
 def overview_svg(results: Path, names: list[str]) -> str:
@@ -119,12 +120,10 @@ def overview_svg(results: Path, names: list[str]) -> str:
         figure = Figure(figsize=(9, 3.6), layout="constrained")
         panels = dict(zip(STREAMS, figure.subplots(1, len(STREAMS)), strict=True))
         drawn: dict[str, Any] = {}
-        for (method, title), marker in zip(METHODS.items(), _MARKERS, strict=True):
-            ours = title.startswith("**")
-            look = {"color": PALETTE[len(drawn) % 6], "s": 70} if ours else {"color": _OTHERS}
-            for stream, one in _measured(results, names, method).items():
-                point = one.mean("seconds") / one.naive_seconds, one.mean("average")
-                drawn[title.strip("*")] = panels[stream].scatter(*point, marker=marker, **look)
+        for row in ROWS:
+            for stream, one in _measured(results, names, row).items():
+                if row.method == _BOUND or not math.isnan(one.naive_seconds):
+                    drawn[row.title.strip("*")] = _draw(panels[stream], row, one)
         for stream, axes in panels.items():
             axes.set(xscale="log", yscale="log", title=STREAMS[stream])
             axes.set_xlabel("training time / Naive's")
@@ -132,7 +131,7 @@ def overview_svg(results: Path, names: list[str]) -> str:
             axes.grid(alpha=0.3)
             axes.margins(x=0.15)
             for axis in (axes.xaxis, axes.yaxis):
-                axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+                axis.set_major_locator(LogLocator(subs=(1, 3)))
                 axis.set_major_formatter("{x:g}")
                 axis.set_minor_locator(NullLocator())
         panels["split-mnist"].set_ylabel("average error (%)")
@@ -142,40 +141,61 @@ def overview_svg(results: Path, names: list[str]) -> str:
     return svg.replace("<style>", f"<desc>{data}</desc><style>", 1)
 
 
+def _draw(axes: Axes, row: Row, measured: Measured) -> Any:
+    """A level for the bound, a point for every other method."""
+    error = measured.mean("average")
+    if row.method == _BOUND:
+        return axes.axhline(error, color=_OTHERS, linestyle="--")
+    place = ROWS.index(row)
+    ours = [other for other in ROWS if other.title.startswith("**")]
+    look = {"color": PALETTE[ours.index(row)], "s": 70} if row in ours else {"color": _OTHERS}
+    ratio = measured.mean("seconds") / measured.naive_seconds
+    return axes.scatter(ratio, error, marker=_MARKERS[place], **look)
+
+
 def _error(measured: Measured | None) -> str:
     return str(statistic(run.outcome["average"] for run in measured.runs)) if measured else NONE
 
 
-def _measured(results: Path, names: list[str], method: str) -> dict[str, Measured]:
-    method, *only = method.split()
-    names = only or [name for name in names if name not in _OWN_ROWS]
+def _measured(results: Path, names: list[str], row: Row) -> dict[str, Measured]:
     found = {}
     for stream in STREAMS:
-        for study, runs in _groups(results, names, method, stream):
-            naive = dict(_groups(results, [study, *names], "naive", stream))
-            seconds = statistic(run.outcome["seconds"] for run in next(iter(naive.values())))
-            found[stream] = Measured(study, runs, seconds.mean)
+        for study, runs in _groups(results, names, row, stream):
+            found[stream] = Measured(study, runs, _naive_seconds(results, study, stream, runs))
             break
     return found
 
 
+def _naive_seconds(results: Path, study: str, stream: str, runs: Sequence[Run]) -> float:
+    """Mean time of Naive on the stream in the commands that made the runs, or NaN."""
+    naive: dict[str, list[float]] = {}
+    for run in read_study(study_path(study, results)).runs.values():
+        if (run.benchmark, run.method) == (stream, "naive"):
+            naive.setdefault(run.config["command"], []).append(run.outcome["seconds"])
+    commands = {run.config["command"] for run in runs}
+    if not commands <= naive.keys():
+        return math.nan
+    return statistic(seconds for command in commands for seconds in naive[command]).mean
+
+
 def _groups(
-    results: Path, names: Sequence[str], method: str, stream: str
+    results: Path, names: Sequence[str], row: Row, stream: str
 ) -> Iterator[tuple[str, list[Run]]]:
-    """The runs of a method on a stream in every study that has any."""
+    """The runs of a row on a stream in every study that has any."""
+    chosen = _CHOSEN.get((stream, row.method), {})
     for study in names:
         runs: dict[str, list[Run]] = {}
         for run in read_study(study_path(study, results)).runs.values():
-            chosen = _CHOSEN.get((stream, method), _Choice({}, "")).settings
             wanted = all(run.settings.get(name) == value for name, value in chosen.items())
-            if (run.benchmark, run.method) == (stream, method) and wanted:
+            of_row = row.preset in (None, run.preset)
+            if (run.benchmark, run.method) == (stream, row.method) and wanted and of_row:
                 runs.setdefault(key_of(run.settings | run.training), []).append(run)
         if len(runs) > 1:
             most = max(map(len, runs.values()))
             runs = {key: group for key, group in runs.items() if len(group) == most}
         if len(runs) > 1:
             raise DCOError(
-                f"{study} has {len(runs)} settings of {method} on {stream}; name the one that "
+                f"{study} has {len(runs)} settings of {row.method} on {stream}; name the one that "
                 f"validation data chose in _CHOSEN of {Path(__file__).name}."
             )
         if runs:

@@ -27,7 +27,7 @@ def in_ray(count: int, address: str | None) -> Runner:
     :param address: the cluster; None to start Ray on this machine.
     """
     if find_spec("ray") is None:
-        raise SettingError("--runner ray needs Ray; run: pip install 'avalanche_dco[ray]'")
+        raise SettingError("--runner ray needs Ray; run: pip install '.[ray]'")
 
     def run(jobs: Sequence[Job], options: RunOptions) -> Iterator[Event]:
         import ray  # noqa: PLC0415 (an extra)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-pytest.importorskip("ray", reason="an extra: pip install 'avalanche_dco[ray]'")
+pytest.importorskip("ray", reason="an extra: pip install '.[ray]'")
 
 from benchmarks.__main__ import main
 from benchmarks.runs.execution import execute
