@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import sysconfig
 import venv
 from pathlib import Path
 
@@ -16,19 +15,15 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment with the wheel, and with this one's packages as dependencies."""
+    """The Python of an environment that has the wheel and what it declares, and nothing else."""
     folder = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "--quiet"]
-    build = [*pip, "wheel", str(ROOT), "--no-deps", "--wheel-dir", str(folder)]
+    pip = ["-m", "pip", "--quiet"]
+    build = [sys.executable, *pip, "wheel", str(ROOT), "--no-deps", "--wheel-dir", str(folder)]
     subprocess.run(build, check=True)
     (wheel,) = folder.glob("avalanche_dco-*.whl")
-    venv.create(folder / "env", with_pip=False)
+    venv.create(folder / "env", with_pip=True)
     python = folder / "env" / "bin" / "python"
-    (site,) = (folder / "env" / "lib").glob("python*/site-packages")
-    # A path file adds folders, but does not read the path files in them: no editable install.
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
-    install = [*pip, "install", "--no-deps", "--target", str(site), str(wheel)]
-    subprocess.run(install, check=True)
+    subprocess.run([python, *pip, "install", str(wheel)], check=True)
     return python
 
 
@@ -51,6 +46,14 @@ def test_the_installed_package_is_the_wheel_and_nothing_of_the_repository(
     where, benchmarks = _run(python, code, tmp_path).split()
     assert Path(where).is_relative_to(python.parent.parent)
     assert benchmarks == "None"
+
+
+def test_nothing_is_installed_that_the_wheel_does_not_need(python: Path) -> None:
+    command = [python, "-m", "pip", "list", "--format=freeze"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    names = {line.split("==")[0].lower() for line in listed.splitlines()}
+    assert "avalanche-lib" in names
+    assert not names & {"pytest", "hypothesis", "ruff", "mypy", "sphinx", "ray"}
 
 
 @pytest.mark.parametrize("script", scripts(), ids=lambda script: script.stem)
