@@ -51,5 +51,5 @@ logs = [
 ]
 log = pd.concat(logs)
 last = log[(log["metric"] == "AverageError") & (log["trained"] == 5)]
-print(last.groupby("method")["value"].agg(["mean", "std"]).round(3))
+print(last.groupby("method")["value"].agg(["mean", "std"]).round(2))
 plot_average_error(log).savefig("compare.svg")

@@ -52,4 +52,4 @@ for plugin in (None, DCOKronPlugin()):
         results = strategy.eval(benchmark.test_stream)
     memory = f", memory {plugin.memory_bytes / 1e6:.2f} MB" if plugin else ""
     name = "DCO-KRON" if plugin else "Naive"
-    print(f"{name}: average error {results['AverageError/eval_phase/test_stream']:.3f}{memory}")
+    print(f"{name}: average error {results['AverageError/eval_phase/test_stream']:.2f}{memory}")

@@ -53,4 +53,4 @@ for plugins in ([], [DCOKronPlugin()]):
     error, forgotten = (
         results[f"{name}Error/eval_phase/test_stream"] for name in ("Average", "BWT")
     )
-    print(f"{'DCO-KRON' if plugins else 'Naive'}: error {error:.3f}, forgotten {forgotten:.3f}")
+    print(f"{'DCO-KRON' if plugins else 'Naive'}: error {error:.2f}, forgotten {forgotten:.2f}")
