@@ -19,7 +19,7 @@ $(INSTALLED): setup.cfg pyproject.toml
 
 install: $(INSTALLED) ## make .venv and install the package with its tools
 
-demo: $(INSTALLED) ## Naive, EWC, DCO and DCO-KRON on handwritten digits: one table, under three minutes
+demo: $(INSTALLED) ## Naive, EWC, DCO and DCO-KRON on handwritten digits: one table, in less than a minute
 	$(BIN)/python -m benchmarks.commands.demo
 
 test: $(INSTALLED) ## run the tests (the slow ones: make test-slow)
