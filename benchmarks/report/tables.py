@@ -13,8 +13,6 @@ from benchmarks.report.paper_numbers import TABLE_1, TABLE_1_SOURCE
 from benchmarks.report.statistics import DECIMALS, NONE, Statistic, number
 from benchmarks.runs.records import ERRORS
 
-_DIGITS = 12
-"""Of hashes, in tables: the studies have all of them."""
 _TITLES = {"average": "average error", "fwi": "FWI error", "bwt": "BWT error"}
 _SECTIONS = {
     "": "",
@@ -129,12 +127,11 @@ def origin_table(comparison: Comparison) -> Table:
     """With what, and on which data, the runs were made."""
     found: dict[str, dict[str, None]] = {}
     for config in (run.config for run in comparison.runs):
-        commit = str(config["git_commit"])[:_DIGITS]
-        parts = {"commit": commit, "python": config["python"], **config["versions"]}
+        parts = {"commit": config["git_commit"], "python": config["python"], **config["versions"]}
         for name, value in (parts | {"threads": config["threads"]}).items():
             found.setdefault(name, {})[str(value)] = None
     rows = [(name, ", ".join(values)) for name, values in found.items()]
-    rows += [(f"data {name}", value[:_DIGITS]) for name, value in comparison.data.items()]
+    rows += [(f"data {name}", value) for name, value in comparison.data.items()]
     rows += [("own arrays", comparison.npz)] if comparison.npz else []
     caption = "What the runs were made with; several values where runs differ."
     return text_table(caption, ["what", "value"], rows)

@@ -14,6 +14,7 @@ from _pytest.mark.structures import ParameterSet
 
 from avalanche_dco.errors import DCOError
 from docs.run_pages import (
+    EXAMPLES,
     README,
     ROOT,
     agrees,
@@ -68,6 +69,16 @@ def test_an_example_runs_and_prints_what_is_shown(script: Path) -> None:
 
 def test_the_readme_shows_the_first_example_and_its_output() -> None:
     assert README.read_text(encoding="utf-8") == renewed_readme()
+
+
+def test_the_readme_says_of_class_incremental_streams_what_the_example_prints() -> None:
+    (paragraph,) = re.findall(
+        r"^- \*\*Not on .*?(?=^- )", README.read_text(), re.DOTALL | re.MULTILINE
+    )
+    printed = (EXAMPLES / "replay.txt").read_text()
+    numbers = re.findall(r"\b0\.\d\d\b", paragraph)
+    assert len(numbers) == 5
+    assert set(numbers) <= set(printed.split())
 
 
 @pytest.mark.slow
