@@ -121,11 +121,7 @@ class AGEMPlugin(RealDenseGradients, InputChecks, PluginState, _AnyLayout):
     buffer_dliter: Iterator[Any]
 
     def update_memory(self, dataset: Any, num_workers: int = 0, **kwargs: Any) -> None:
-        """Add an experience to the memory, and shuffle it from now on.
-
-        :param dataset: the data of the experience.
-        :param num_workers: of the data loader.
-        """
+        """Add an experience to the memory, and shuffle it from now on."""
         if self.sample_size <= len(self.buffers):
             raise SettingError(
                 f"AGEMPlugin(sample_size={self.sample_size}) leaves no pattern for each of "

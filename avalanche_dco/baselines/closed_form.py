@@ -63,10 +63,6 @@ def in_closed_form(
     have as many samples as a sequence has steps, and weights that are used elsewhere too are found
     by a gradient in which each sample has a weight of its own: it equals the closed form's with
     the same weights only if each sample's gradient does.
-
-    :param calls: the calls of such layers in the forward pass.
-    :param losses: the loss of each sample, whose graph is kept.
-    :param verdicts: what is known from earlier batches; receives what is found.
     """
     times = Counter(call.layer for call in calls)
     once = {
@@ -105,14 +101,7 @@ def _may_have_samples_first(call: Call, samples: int) -> bool:
 def transformed_sums(
     layer: MatrixLayer, inputs: Tensor, delta: Tensor, transform: Transform
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Sum the transformed gradients of all samples.
-
-    :param layer: the layer.
-    :param inputs: its inputs, the samples first.
-    :param delta: the gradients at its outputs.
-    :param transform: ``torch.square`` or ``torch.abs``.
-    :return: pairs of a parameter of the layer and its sum.
-    """
+    """Sum the transformed gradients of all samples."""
     # (g, n, l, o) and (g, n, l, i)
     deltas, vectors = (v.unflatten(1, (len(inputs), -1)) for v in _vectors(layer, inputs, delta))
     if deltas.shape[2] == 1:

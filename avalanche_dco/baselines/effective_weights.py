@@ -27,10 +27,7 @@ class _Normed(NamedTuple):
 
 
 def effective_matrix(layer: MatrixLayer) -> Tensor:
-    """Weight and bias as :func:`.as_matrix` has them, computed from the present parameters.
-
-    :param layer: a layer that :func:`refuse_computed` lets pass.
-    """
+    """Weight and bias as :func:`.as_matrix` has them, computed from the present parameters."""
     normed = _weight_norm(layer)
     weight = (
         layer.weight
@@ -45,9 +42,6 @@ def set_effective_matrix(layer: MatrixLayer, matrix: Tensor) -> None:
 
     Under weight normalisation the direction keeps its norm and the length its sign: a weight that
     is already there leaves both as they are.
-
-    :param layer: a layer that :func:`refuse_computed` lets pass.
-    :param matrix: shape (g, o, d).
     """
     normed = _weight_norm(layer)
     if normed is None:
@@ -67,11 +61,7 @@ def set_effective_matrix(layer: MatrixLayer, matrix: Tensor) -> None:
 
 
 def refuse_computed(layers: Mapping[str, MatrixLayer], plugin: str) -> None:
-    """Raise if what a trainable layer multiplies by cannot be set to a projection.
-
-    :param layers: the layers to project, by name.
-    :param plugin: what to call the method that projects.
-    """
+    """Raise if what a trainable layer multiplies by cannot be set to a projection."""
     refused = {
         name: reason
         for name, layer in layers.items()

@@ -85,16 +85,7 @@ class EWCPlugin(PerSampleImportances, PluginState, plugins.EWCPlugin):
         batch_size: int,
         num_workers: int = 0,
     ) -> dict[str, ParamData]:
-        """The average squared gradient of the samples; called by Avalanche's EWC.
-
-        :param model: the model, evaluated in eval mode.
-        :param criterion: the loss, without any penalty.
-        :param optimizer: not needed: no gradient is written.
-        :param dataset: the data of the experience.
-        :param device: where to compute.
-        :param batch_size: not needed: the result does not depend on it.
-        :param num_workers: of the data loader.
-        """
+        """The average squared gradient of the samples; called by Avalanche's EWC."""
         batches = loaded_batches(dataset, self.fisher_mb_size, device, num_workers)
         return as_param_data(self._importances(model, batches, criterion))
 

@@ -13,10 +13,7 @@ from avalanche_dco.plugins.support.kept import Form, Shapes, Tensors, is_paramet
 
 
 def as_param_data(tensors: Mapping[str, Tensor]) -> dict[str, ParamData]:
-    """One for each tensor, on its device.
-
-    :param tensors: by parameter name.
-    """
+    """One for each tensor, on its device."""
     return {
         name: ParamData(name, value.shape, init_tensor=value, device=value.device)
         for name, value in tensors.items()

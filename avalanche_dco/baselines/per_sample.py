@@ -48,9 +48,6 @@ def mean_transformed_gradients(
 
     :param model: the model, evaluated in eval mode and restored; no sample's output may depend on
         another sample.
-    :param batches: inputs, targets and task labels, on the model's device.
-    :param loss: the loss, as it is for a batch of one sample.
-    :param transform: ``torch.square`` or ``torch.abs``.
     :return: one tensor per parameter, in the order of ``named_parameters``; zero for frozen
         parameters and for those that no sample uses.
     """

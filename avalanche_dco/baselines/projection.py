@@ -159,11 +159,8 @@ class ProjectionPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlu
         confined. The first time, a warning names the parameters that were trained although no
         inputs of theirs can be recorded.
 
-        :param samples: the size of a random subset of the experience; None for all of it.
-        :param batch_size: samples per forward pass.
         :param observe: takes the number of samples of a batch, and the vectors (groups, n, inputs)
             of each call by the layers' names.
-        :param passes: how often the samples are gone through, in a new order each time.
         """
         model, dataset = strategy.model, strategy.experience.dataset.eval()
         collate = getattr(dataset, "collate_fn", default_collate)

@@ -11,13 +11,7 @@ from torch.utils.data import DataLoader
 def loaded_batches(
     dataset: Any, batch_size: int, device: str | torch.device, num_workers: int = 0
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Inputs, targets and task labels, in order; task 0 where the data have no task labels.
-
-    :param dataset: the data of an experience.
-    :param batch_size: samples per batch.
-    :param device: where inputs and targets are put.
-    :param num_workers: of the data loader.
-    """
+    """Inputs, targets and task labels, in order; task 0 where the data have no task labels."""
     collate = getattr(dataset, "collate_fn", None)
     loader = DataLoader(dataset, batch_size=batch_size, collate_fn=collate, num_workers=num_workers)
     for batch in loader:
@@ -26,20 +20,13 @@ def loaded_batches(
 
 
 def unpacked(batch: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs, targets and task labels; task 0 where the data have no task labels.
-
-    :param batch: a batch as a data loader gives it.
-    """
+    """Inputs, targets and task labels; task 0 where the data have no task labels."""
     x, y, *others = batch
     return x, y, others[-1] if others else torch.zeros(len(x), dtype=torch.int64)
 
 
 def labelled(targets: Tensor, criterion: Any) -> Tensor:
-    """Which samples the criterion does not ignore, by ``ignore_index`` or a class weight of zero.
-
-    :param targets: the targets, the samples first.
-    :param criterion: the loss.
-    """
+    """Which samples the criterion does not ignore, by ``ignore_index`` or a weight of zero."""
     known = torch.ones_like(targets, dtype=torch.bool)
     ignored = getattr(criterion, "ignore_index", None)
     if ignored is not None and not targets.is_floating_point():  # otherwise probabilities

@@ -100,10 +100,7 @@ class DirectionAutoencoder:
 
     @torch.no_grad()
     def observe(self, gradient: Weights) -> None:
-        """Take in one gradient g_j; it is not kept.
-
-        :param gradient: one tensor per parameter of the directions.
-        """
+        """Take in one gradient g_j; it is not kept."""
         matrices = [layer.factors.matrix(gradient[layer.name]) for layer in self._layers]
         # Without a look at the numbers, for which a GPU would have to wait.
         extremes = [extreme for G in matrices for extreme in torch.aminmax(G)]
@@ -176,10 +173,7 @@ class DirectionAutoencoder:
 
 
 def broken_gradient(names: Iterable[str]) -> GradientError:
-    """The error to raise if gradients are infinite or not a number.
-
-    :param names: the parameters whose gradients they are.
-    """
+    """The error to raise if gradients are infinite or not a number."""
     return GradientError(
         f"The gradient of {', '.join(map(repr, names))} is infinite or not a number, so that no "
         "direction can be learned from it. Look for invalid inputs, a learning rate that is "
@@ -231,9 +225,7 @@ def has_stopped_improving(errors: list[float], tolerance: float, window: int) ->
     The error of a single update is noisy, as each sees other gradients. So the mean of the last
     ``window`` updates is compared with the mean of the ``window`` before.
 
-    :param errors: relative reconstruction errors, oldest first.
     :param tolerance: the relative fall from one window to the next that counts as improvement.
-    :param window: number of updates to average.
     """
     if len(errors) < 2 * window:
         return False
@@ -268,17 +260,11 @@ def fit_directions(
 ) -> Fit:
     """Train ``directions`` in place on sampled gradients.
 
-    :param directions: where to start from, and where the result is.
     :param sample: called once per update, with a function to which it hands the m gradients of that
         update, one at a time.
-    :param updates: number of autoencoder updates at most.
     :param tolerance: stop earlier once the error falls by less than this share from one window
         of updates to the next; None to make all updates.
-    :param window: updates per window.
-    :param on_update: called with the relative reconstruction error of each update.
     :param settings: arguments of :class:`DirectionAutoencoder`.
-    :return: the relative reconstruction error of each update, the shares of the directions, and
-        how many of the gradients vanish.
     """
     autoencoder = DirectionAutoencoder(directions, **settings)
     errors: list[float] = []

@@ -11,11 +11,7 @@ from avalanche_dco.errors import StateError
 
 
 def require(right: bool, wrong: str) -> None:
-    """Raise a :class:`StateError` unless a part of a state is as it has to be.
-
-    :param right: whether it is.
-    :param wrong: what is wrong with it if not.
-    """
+    """Raise a :class:`StateError` unless a part of a state is as it has to be."""
     if not right:
         raise StateError(
             f"The state is not one that state_dict returned: {wrong}. Nothing of it was loaded; "
@@ -24,12 +20,7 @@ def require(right: bool, wrong: str) -> None:
 
 
 def entries(state: Any, names: Iterable[str], what: str) -> list[Any]:
-    """The values of a dictionary that has these entries and no others, in their order.
-
-    :param state: what should be such a dictionary.
-    :param names: the entries.
-    :param what: what to call it.
-    """
+    """The values of a dictionary that has these entries and no others, in their order."""
     wanted = list(names)
     require(
         isinstance(state, dict) and state.keys() == set(wanted),
@@ -49,11 +40,7 @@ def is_shape(value: Any) -> TypeGuard[list[int]]:
 
 
 def is_floating(value: Any, shape: Sequence[int | None]) -> TypeGuard[Tensor]:
-    """Whether a value is a tensor of real floating-point numbers of a shape.
-
-    :param value: the value.
-    :param shape: the sizes of its dimensions; None for any size.
-    """
+    """Whether a value is a tensor of real floating-point numbers of a shape."""
     return (
         isinstance(value, Tensor)
         and value.is_floating_point()

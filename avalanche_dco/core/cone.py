@@ -77,8 +77,6 @@ class _Mean:
 def push(first: Sequence[Tensor], last: Sequence[Tensor], theta: float) -> list[Tensor]:
     """x* = x_1 - theta (x_1 - x_2) / ||x_1 - x_2||.
 
-    :param first: x_1, one tensor per parameter.
-    :param last: x_2, likewise.
     :param theta: length of the step; beyond ``||x_1 - x_2||`` it extrapolates.
     :return: x*; x_1 itself where :func:`has_direction` says that there is none.
     """

@@ -30,7 +30,6 @@ from avalanche_dco.errors import ModelError
 class Directions:
     """A set of ``k`` directions with the algebra the rest of the package is written in.
 
-    :param k: number of directions.
     :param factors: the factors of every parameter that has a part in them.
     """
 
@@ -78,9 +77,6 @@ class Directions:
         U is uniform in ``+-1/sqrt(k r)`` and V in ``+-1/sqrt(c)``: then all ``k`` directions
         together have about the length of one unit vector per parameter, and the autoencoder
         starts near zero instead of first having to unlearn what it begins with.
-
-        :param like: the parameters, for their names, shapes, dtypes and devices.
-        :param k: number of directions.
         """
         dtype = common_dtype(like)
 
@@ -121,9 +117,6 @@ class Directions:
         """ENC(x) = W^T x, as sum_l diag(U_l^T X_l V_l).
 
         Never forms the k x k matrix whose diagonal this is.
-
-        :param x: one tensor per parameter that has a part in the directions.
-        :return: the k codes.
         """
         z = self.zeros(self.k)
         for name, f in self.factors.items():
@@ -132,12 +125,7 @@ class Directions:
         return z
 
     def decode(self, z: Tensor, names: Iterable[str] | None = None) -> dict[str, Tensor]:
-        """DEC(z) = W z, per parameter (U_l * z) V_l^T.
-
-        :param z: k codes.
-        :param names: the parameters wanted; all of them by default.
-        :return: tensors of the parameters' own shapes.
-        """
+        """DEC(z) = W z, per parameter (U_l * z) V_l^T."""
         wanted = self.factors if names is None else names
         return {
             name: ((f.U * z[f.columns]) @ f.V.T).reshape(f.shape)
@@ -158,10 +146,7 @@ class Directions:
         return self.cross(self)
 
     def cat(self, other: Directions) -> Directions:
-        """These directions followed by those of ``other``.
-
-        :param other: directions over the same or other parameters.
-        """
+        """These directions followed by those of ``other``."""
         factors = dict(self.factors)
         for name, f in other.factors.items():
             behind = Factors(f.U, f.V, f.shape, self.k + f.start)
@@ -169,10 +154,7 @@ class Directions:
         return Directions(self.k + other.k, factors)
 
     def select(self, columns: Tensor) -> Directions:
-        """Some of the directions, in the order asked for; every parameter has a part in all.
-
-        :param columns: their numbers.
-        """
+        """Some of the directions, in the order asked for; every parameter has a part in all."""
 
         def chosen(factor: Tensor, start: int) -> Tensor:
             full = factor.new_zeros(factor.shape[0], self.k)
@@ -188,10 +170,7 @@ class Directions:
         )
 
     def of_parameter(self, name: str) -> Directions:
-        """One parameter's part in the directions; the same tensors, no copy.
-
-        :param name: the parameter.
-        """
+        """One parameter's part in the directions; the same tensors, no copy."""
         return Directions(self.k, {name: self.factors[name]})
 
     def by_parameter(self) -> Directions:
@@ -207,10 +186,7 @@ class Directions:
         return Directions(start, factors)
 
     def adapted_to(self, x: Weights) -> Directions:
-        """The same directions for parameters that may have grown or moved to another device.
-
-        :param x: the model's parameters as they are now.
-        """
+        """The same directions for parameters that may have grown or moved to another device."""
         missing = sorted(self.factors.keys() - x.keys())
         if missing:
             raise ModelError(

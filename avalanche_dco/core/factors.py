@@ -37,12 +37,7 @@ def common_dtype(tensors: Weights) -> torch.dtype:
 
 
 def bytes_of_directions(like: Weights, k: int, numbers: int = 0) -> int:
-    """Memory of ``k`` directions and of further numbers in their precision.
-
-    :param like: the parameters that have a part in them.
-    :param k: number of directions.
-    :param numbers: how many further numbers.
-    """
+    """Memory of ``k`` directions and of further numbers in their precision."""
     of_one = sum(sum(matrix_shape(tensor.shape)) for tensor in like.values())
     return (k * of_one + numbers) * common_dtype(like).itemsize
 
@@ -104,12 +99,7 @@ class Factors:
 
 
 def require_growth(name: str, before: Sequence[int], now: Sequence[int]) -> None:
-    """Raise unless a parameter has kept its shape or grown.
-
-    :param name: the parameter's name.
-    :param before: its shape when its directions were found.
-    :param now: its shape now.
-    """
+    """Raise unless a parameter has kept its shape or grown."""
     if len(before) != len(now) or any(map(operator.lt, now, before)):
         raise ModelError(
             f"Parameter '{name}' had shape {tuple(before)} when its prohibited directions were "

@@ -43,10 +43,7 @@ class Call(NamedTuple):
 
 @contextmanager
 def recorded_calls(layers: Iterable[MatrixLayer]) -> Iterator[list[Call]]:
-    """Record the calls of some layers in the forward passes inside the block, in their order.
-
-    :param layers: the layers to listen to.
-    """
+    """Record the calls of some layers in the forward passes inside the block, in their order."""
     calls: list[Call] = []
 
     def record(layer: Any, inputs: tuple[Any, ...], by_name: dict[str, Any], outputs: Any) -> Any:
@@ -79,8 +76,6 @@ def groups_of(layer: MatrixLayer) -> int:
 def input_vectors(layer: MatrixLayer, inputs: Tensor, *, bias: bool) -> Tensor:
     """The vectors that ``layer`` multiplies by its matrix when it is called with ``inputs``.
 
-    :param layer: a ``Linear``, or a convolution with any stride, padding, dilation and groups.
-    :param inputs: what the layer is called with.
     :param bias: whether to append the constant 1 that the bias multiplies.
     :return: shape (g, n, d).
     """
@@ -94,8 +89,6 @@ def input_vectors(layer: MatrixLayer, inputs: Tensor, *, bias: bool) -> Tensor:
 def output_vectors(layer: MatrixLayer, outputs: Tensor) -> Tensor:
     """The products with these vectors, or their gradients, in the same order.
 
-    :param layer: the layer.
-    :param outputs: a tensor shaped like what the layer returns.
     :return: shape (g, n, o).
     """
     if isinstance(layer, nn.Linear):
@@ -108,8 +101,6 @@ def output_vectors(layer: MatrixLayer, outputs: Tensor) -> Tensor:
 def unfolded_patches(layer: MatrixLayer, inputs: Tensor) -> Tensor:
     """The patches a convolution looks at, in the order of its output positions.
 
-    :param layer: the convolution.
-    :param inputs: its input, with or without the batch dimension.
     :return: shape (batch, g, channels per group times kernel positions, output positions); the
         third index runs like the flattened weight of one output.
     """
@@ -146,9 +137,6 @@ def _padding(layer: MatrixLayer) -> list[int]:
 def as_matrix(weight: Tensor, bias: Tensor | None = None, *, groups: int = 1) -> Tensor:
     """A weight and a bias (or their changes or gradients) as the matrix of their layer.
 
-    :param weight: a tensor shaped like the layer's weight.
-    :param bias: a tensor shaped like its bias, or None for a matrix without it.
-    :param groups: the layer's groups.
     :return: shape (g, o, d); a view where there is no bias and the memory format allows it.
     """
     matrix = weight.reshape(groups, weight.shape[0] // groups, -1)
@@ -158,24 +146,14 @@ def as_matrix(weight: Tensor, bias: Tensor | None = None, *, groups: int = 1) ->
 
 
 def split_matrix(matrix: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
-    """Undo :func:`as_matrix`.
-
-    :param matrix: shape (g, o, d).
-    :param shapes: the shape of the weight and, if the matrix has it, of the bias.
-    :return: tensors of these shapes.
-    """
+    """Undo :func:`as_matrix`."""
     if len(shapes) == 1:
         return [matrix.reshape(shapes[0])]
     return [matrix[:, :, :-1].reshape(shapes[0]), matrix[:, :, -1].reshape(shapes[1])]
 
 
 def write_matrix(matrix: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-    """Undo :func:`as_matrix`, in place.
-
-    :param matrix: shape (g, o, d).
-    :param weight: the tensor that receives all columns, or all but the last if there is a bias.
-    :param bias: the tensor that receives the last column.
-    """
+    """Undo :func:`as_matrix`, in place."""
     tensors = [weight] if bias is None else [weight, bias]
     for tensor, part in zip(tensors, split_matrix(matrix, [t.shape for t in tensors]), strict=True):
         tensor.copy_(part)

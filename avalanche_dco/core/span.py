@@ -58,7 +58,6 @@ class DirectionSpan:
         :param gradients: tensors by parameter name. A parameter that has no part in the
             directions counts in ``||g||^2``; one that is missing counts as zero. A gradient of
             zero has a share of 0, one that is not finite has NaN.
-        :return: one number per gradient, float64.
         """
         in_double = [_in_double(block.directions) for block in self._blocks]
         codes: list[list[Tensor]] = [[] for _ in self._blocks]
@@ -124,7 +123,6 @@ def mean_share(span: Shares | None, gradients: Iterable[Weights]) -> float:
 
     :param span: the prohibited directions; None where there are none yet, so that
         every share is 0 and no gradient is computed.
-    :param gradients: one per mini-batch, see :meth:`DirectionSpan.shares`.
     """
     return 0.0 if span is None else span.shares(gradients).mean().item()
 

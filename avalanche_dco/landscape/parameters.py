@@ -42,10 +42,7 @@ class FlatParameters:
         return torch.cat([gradient.detach().flatten() for gradient in gradients])
 
     def unflatten(self, vectors: Tensor) -> dict[str, Tensor]:
-        """Shape (..., d) to one tensor of shape (..., *shape) per parameter name.
-
-        :param vectors: one vector, or a batch of them.
-        """
+        """Shape (..., d) to one tensor of shape (..., *shape) per parameter name."""
         pieces = vectors.split([shape.numel() for shape in self.shapes.values()], dim=-1)
         return {
             name: piece.reshape(*vectors.shape[:-1], *shape)

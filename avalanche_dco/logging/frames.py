@@ -75,10 +75,7 @@ def read_log(path: str | Path) -> pd.DataFrame:
 
 
 def sealed(line: str) -> bytes:
-    """A line as it is written: with its checksum and a line feed.
-
-    :param line: the fields, separated by commas.
-    """
+    """A line as it is written: with its checksum and a line feed."""
     # A line is a line, whatever a metric may be called.
     content = line.replace("\r", " ").replace("\n", " ").encode(errors="backslashreplace")
     return b"%b,%b\n" % (content, _check(content))
@@ -90,19 +87,13 @@ def _check(content: bytes) -> bytes:
 
 
 def refuse_special(path: Path) -> None:
-    """Raise for a FIFO or a device, before it is opened: that may wait forever.
-
-    :param path: of a log.
-    """
+    """Raise for a FIFO or a device, before it is opened: that may wait forever."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise SettingError(f"{path} is not a file; give PandasLogger a file's path.")
 
 
 def complete_lines(path: Path) -> tuple[bytes, bytes]:
-    """The complete lines of a log, which are as they were written, and a last one that was cut off.
-
-    :param path: of a log; anything else is refused.
-    """
+    """The complete lines of a log, verified, and a last one that was cut off."""
     refuse_special(path)
     lines, newline, fragment = path.read_bytes().rpartition(b"\n")
     complete = lines + newline

@@ -62,12 +62,7 @@ class PandasLogger(BaseLogger):
         return self._store.path
 
     def log_single_metric(self, name: str, value: Any, x_plot: Any) -> None:
-        """Keep one value.
-
-        :param name: Avalanche's full name of the metric.
-        :param value: any value; see :func:`.describe` for what is kept of it.
-        :param x_plot: the position on the x axis, as Avalanche gives it; see :func:`.position`.
-        """
+        """Keep one value."""
         x = position(x_plot)
         if x is None and x_plot is not None:
             warnings.warn(
@@ -89,10 +84,7 @@ class PandasLogger(BaseLogger):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """All values so far, those of the runs that this one continues included.
-
-        :return: one row per value, with the columns of :func:`.read_log`.
-        """
+        """All values so far, those of the runs that this one continues included."""
         return self._store.to_frame()
 
     def restart(self) -> None:
@@ -103,10 +95,7 @@ class PandasLogger(BaseLogger):
         self._store.restart()
 
     def resume_in(self, built: "PandasLogger") -> None:
-        """Write to the file of another logger; called after a checkpoint was loaded.
-
-        :param built: the logger of the strategy that the checkpoint is loaded into.
-        """
+        """Write to the file of another logger; called after a checkpoint was loaded."""
         if self.path is not None and built.path is not None:
             self._store.resume_in(built._store)
 

@@ -28,8 +28,6 @@ class LineStore:
     Each line is one write to the end of the file, so a crash loses at most the one being written.
     Pickled, a store with a file remembers its path and how many lines it wrote; it continues after
     the last line that it finds there.
-
-    :param path: of the file; None for memory.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -44,10 +42,7 @@ class LineStore:
         self._first_row = self.next_row
 
     def append(self, fields: Sequence[Any]) -> None:
-        """Keep one line.
-
-        :param fields: what comes after row and start, in the order of ``COLUMNS``.
-        """
+        """Keep one line."""
         line = StringIO()
         csv.writer(line, lineterminator="").writerow((self.next_row, self.start, *fields))
         if self.path is None:
@@ -74,10 +69,7 @@ class LineStore:
             self.next_row = self._first_row = 0
 
     def resume_in(self, opened: "LineStore") -> None:
-        """Write to another file from now on, the same one if it was not moved.
-
-        :param opened: a store that has just been opened on that file.
-        """
+        """Write to another file from now on, the same one if it was not moved."""
         if opened.next_row < self.next_row:
             warnings.warn(
                 f"{opened.path} has {opened.next_row} values, and the checkpoint was saved when "
@@ -116,11 +108,7 @@ class LineStore:
             )
 
     def _open(self, path: Path, create: int = 0) -> tuple[int, int] | None:
-        """Open for appending, repair the end of the file; row and start of its last line.
-
-        :param path: of the file.
-        :param create: ``os.O_CREAT`` to make the file if there is none.
-        """
+        """Open for appending, repair the end of the file; row and start of its last line."""
         try:
             refuse_special(path)
             if create:

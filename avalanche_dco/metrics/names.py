@@ -34,10 +34,7 @@ class MetricName(str):
     parts: NameParts
 
     def __new__(cls, parts: NameParts) -> MetricName:
-        """Compose the name.
-
-        :param parts: what it is composed of.
-        """
+        """Compose the name."""
         metric, phase, stream, task, experience = parts
         info = {
             "metric_name": metric,
@@ -52,11 +49,7 @@ class MetricName(str):
 
     @classmethod
     def of_experience(cls, metric: str, strategy: SupervisedTemplate) -> MetricName:
-        """The name of a value of the strategy's current experience.
-
-        :param metric: the metric's own name.
-        :param strategy: the strategy.
-        """
+        """The name of a value of the strategy's current experience."""
         phase, task = phase_and_task(strategy)
         experience = strategy.experience
         stream = stream_type(experience)

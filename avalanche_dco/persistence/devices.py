@@ -14,10 +14,7 @@ MapLocation: TypeAlias = str | torch.device | Mapping[str, str | torch.device] |
 
 
 def existing_device(device: Any) -> torch.device:
-    """The device, after a check that it can hold tensors.
-
-    :param device: what a user gave as ``map_location``, or as a value of it.
-    """
+    """The device, after a check that it can hold tensors."""
     try:
         found = torch.device(device)
         torch.empty(0, device=found)
@@ -33,8 +30,6 @@ def device_map(map_location: MapLocation) -> dict[str, str] | None:
     """For each device that was saved from, the one to load to.
 
     As Avalanche reads a single device: whatever was on a GPU goes there.
-
-    :param map_location: as the user gave it.
     """
     if map_location is None:
         return None

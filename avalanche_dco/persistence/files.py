@@ -19,10 +19,7 @@ Content = str | bytes | memoryview
 
 
 def checksum(parts: Iterable[bytes | memoryview]) -> str:
-    """The SHA-256 of all parts in sequence, in hexadecimal digits.
-
-    :param parts: what to check, in pieces of any size.
-    """
+    """The SHA-256 of all parts in sequence, in hexadecimal digits."""
     sha = hashlib.sha256()
     for part in parts:
         sha.update(part)
@@ -33,9 +30,6 @@ def write_atomically(path: Path, *content: Content) -> None:
     """Write a file that is there as a whole or not at all; raises an ``OSError`` if it cannot.
 
     It gets the permissions of the file it replaces. A symbolic link stays: its target is replaced.
-
-    :param path: where it goes; the folder is made if need be.
-    :param content: its content, in parts.
     """
     replaces = _is_file(path)
     path = Path(os.path.realpath(path))

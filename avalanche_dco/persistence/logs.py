@@ -56,11 +56,7 @@ def output_paths(strategy: SupervisedTemplate) -> dict[str, str]:
 
 @contextmanager
 def outputs_of(strategy: SupervisedTemplate, saved: Mapping[str, str]) -> Iterator[Outputs]:
-    """Let what is unpickled in this context write to the outputs of a strategy.
-
-    :param strategy: the strategy that a checkpoint is loaded into.
-    :param saved: what :func:`output_paths` was when the checkpoint was saved.
-    """
+    """Let what is unpickled in this context write to the outputs of a strategy."""
     global _outputs  # noqa: PLW0603
     before = _outputs
     built = _outputs_of(strategy)
@@ -75,13 +71,7 @@ def outputs_of(strategy: SupervisedTemplate, saved: Mapping[str, str]) -> Iterat
 
 
 def reopened_file(path: str, mode: str, encoding: str, content: str | None) -> IO[str]:
-    """A file that a logger or plugin had open for writing.
-
-    :param path: its path when it was saved.
-    :param mode: as for ``open``.
-    :param encoding: as for ``open``.
-    :param content: what is to be in it once the checkpoint is loaded; None for what is there.
-    """
+    """A file that a logger or plugin had open for writing."""
     file = _outputs.by_path.get(path)
     if file is None:
         try:

@@ -20,22 +20,13 @@ _MAGIC = b"avalanche_dco checkpoint "
 
 
 def write_sealed(path: Path, about: dict[str, Any], payload: bytes | memoryview) -> None:
-    """Write a file so that at any moment there is the old one or the new one, whole.
-
-    :param path: where it goes.
-    :param about: what the third line says.
-    :param payload: the rest.
-    """
+    """Write a file so that at any moment there is the old one or the new one, whole."""
     line = json.dumps(about).encode() + b"\n"
     write_alone(path, f"{_MAGIC.decode()}{FORMAT}\n{checksum([line, payload])}\n", line, payload)
 
 
 def read_sealed(path: Path) -> tuple[dict[str, Any], memoryview]:
-    """What :func:`write_sealed` wrote, after a check that no byte of it has changed.
-
-    :param path: the file.
-    :return: the third line and the payload.
-    """
+    """What :func:`write_sealed` wrote, after a check that no byte of it has changed."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -220,10 +220,7 @@ class DirectionConstrainedPlugin(
     def _stored(
         self, strategy: SupervisedTemplate, directions: Directions, shares: Tensor, x_star: Weights
     ) -> dict[str, Any]:
-        """Step 4: what the penalty of later experiences needs, by attribute.
-
-        :param shares: the shares of the task's gradients along each of the directions.
-        """
+        """Step 4: what the penalty of later experiences needs, by attribute."""
 
     @abstractmethod
     def _adapt_to(self, parameters: Weights) -> None:

@@ -67,12 +67,7 @@ class InputChecks:
 def refuse_broken(
     parameters: dict[str, nn.Parameter], when: str, strategy: SupervisedTemplate
 ) -> None:
-    """Raise if a weight is infinite or not a number.
-
-    :param parameters: the weights by name.
-    :param when: where it happened, to begin the message with.
-    :param strategy: its experience is searched for the cause.
-    """
+    """Raise if a weight is infinite or not a number."""
     broken = [repr(name) for name, p in parameters.items() if not torch.isfinite(p).all()]
     if broken:
         raise GradientError(
@@ -82,11 +77,7 @@ def refuse_broken(
 
 
 def warn_of_vanishing(strategy: SupervisedTemplate, share: float, remedy: str = "") -> None:
-    """Warn if directions are learned from some of an experience's gradients only, or from none.
-
-    :param share: the share of gradients that vanish; below a tenth there is no warning.
-    :param remedy: what to do, as a sentence.
-    """
+    """Warn if directions are learned from some of an experience's gradients only, or from none."""
     if share < 0.1:
         return
     which, consequence = (

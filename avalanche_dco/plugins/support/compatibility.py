@@ -68,11 +68,7 @@ class DefaultStrength:
 def constrained_parameters(
     model: nn.Module, parameter_filter: ParameterFilter | None
 ) -> dict[str, nn.Parameter]:
-    """The parameters that directions are to be learned for; raises if they cannot be.
-
-    :param model: the model.
-    :param parameter_filter: says which of its trainable parameters to take; None for all.
-    """
+    """The parameters that directions are to be learned for; raises if they cannot be."""
     candidates = trainable(model)
     if not candidates:
         raise ModelError(
@@ -104,11 +100,7 @@ def constrained_parameters(
 def refuse_sparse_optimizer(
     optimizer: torch.optim.Optimizer, constrained: dict[str, nn.Parameter]
 ) -> None:
-    """Raise if the optimizer cannot take the gradient of the penalty.
-
-    :param optimizer: the strategy's.
-    :param constrained: the parameters that the penalty reaches.
-    """
+    """Raise if the optimizer cannot take the gradient of the penalty."""
     if not isinstance(optimizer, torch.optim.SparseAdam):
         return
     moved = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
@@ -122,11 +114,7 @@ def refuse_sparse_optimizer(
 
 
 def refuse_other_plugins(strategy: SupervisedTemplate, own: type | tuple[type, ...]) -> None:
-    """Raise if a plugin of the strategy contradicts this one.
-
-    :param strategy: whose plugins to look through.
-    :param own: the type, or types, of which there may be one plugin.
-    """
+    """Raise if a plugin of the strategy contradicts this one."""
     same = [type(plugin).__name__ for plugin in strategy.plugins if isinstance(plugin, own)]
     if len(same) > 1:
         raise SettingError(

@@ -23,12 +23,7 @@ from avalanche_dco.plugins.support.settings import Setting
 
 
 def setting(*, default: Any, meaning: str, **declaration: Any) -> Any:
-    """Declare an argument; see :class:`Setting`.
-
-    :param default: its default.
-    :param meaning: what it is.
-    :param declaration: other entries of :class:`Setting`.
-    """
+    """Declare an argument; see :class:`Setting`."""
     return Setting(default, meaning, **declaration)
 
 
@@ -109,11 +104,7 @@ def _initialiser(owner: str, settings: Mapping[str, Setting]) -> Callable[..., N
 
 
 def documented(doc: str | None, settings: Mapping[str, Setting]) -> str | None:
-    """A docstring with a ``:param:`` entry for every setting.
-
-    :param doc: the docstring; None under ``python -OO``.
-    :param settings: what to describe.
-    """
+    """A docstring with a ``:param:`` entry for every setting."""
     if doc is None:
         return None
     entries = (f":param {name}: {one.description}" for name, one in settings.items())
@@ -121,12 +112,7 @@ def documented(doc: str | None, settings: Mapping[str, Setting]) -> str | None:
 
 
 def refuse_unknown(owner: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Raise a TypeError that names the nearest argument if one is not known.
-
-    :param owner: whose arguments they are.
-    :param given: the names that were given.
-    :param known: the names that there are.
-    """
+    """Raise a TypeError that names the nearest argument if one is not known."""
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)

@@ -31,13 +31,7 @@ _SMALL_MOVE = 1e-3
 
 
 class GradientSampler(ABC):
-    """Samples the m gradients of one autoencoder update after another.
-
-    :param strategy: its model and its criterion.
-    :param stream: endless mini-batches of the task.
-    :param constrained: the parameters whose gradients are wanted.
-    :param gradients_per_update: m.
-    """
+    """Samples the m gradients of one autoencoder update after another."""
 
     def __init__(
         self,
@@ -139,10 +133,7 @@ class TrajectorySampler(GradientSampler):
 
 
 class LogitSampler(GradientSampler):
-    """Gradients of the outputs with random weights, at x_i*.
-
-    :param x_star: x_i*, where the model is put and stays.
-    """
+    """Gradients of the outputs with random weights, at x_i*."""
 
     def __init__(self, *args: Any, x_star: Weights, **kwargs: Any):
         super().__init__(*args, **kwargs)

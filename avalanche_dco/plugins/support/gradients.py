@@ -82,10 +82,7 @@ def outputs_of(strategy: SupervisedTemplate, batch: Any) -> Tensor:
 
 
 def require_one_tensor(outputs: Any) -> None:
-    """Raise unless a model's outputs have gradients that can be told apart.
-
-    :param outputs: what the model returned.
-    """
+    """Raise unless a model's outputs have gradients that can be told apart."""
     if not isinstance(outputs, Tensor):
         raise ModelError(
             "Gradients of the outputs need a model that returns one tensor, but this one returns "

@@ -31,8 +31,6 @@ class Form:
         """The value again.
 
         :param plain: what should be the result of :meth:`plain`; anything else is a StateError.
-        :param what: what to call it in an error.
-        :param shapes: of the model that the state belongs to.
         """
         raise NotImplementedError
 
@@ -45,7 +43,6 @@ class Form:
 class Kept:
     """One thing that a plugin keeps.
 
-    :param name: its entry in a state.
     :param form: how it is written and read; None, which stands for nothing yet, is not.
     :param attribute: where the plugin has it, the name by default; attributes of attributes, keys
         of dictionaries and indices of lists are separated by dots.
@@ -88,10 +85,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Tensors(Form):
-    """Tensors by name.
-
-    :param fits: whether a tensor is one for a name, given the shapes of the parameters.
-    """
+    """Tensors by name."""
 
     fits: Callable[[Tensor, str, Shapes], bool]
 
@@ -109,10 +103,7 @@ class Tensors(Form):
 
 @dataclass(frozen=True)
 class Stated(Form):
-    """An object of the core with ``state`` and ``from_state``, which checks what it reads.
-
-    :param kind: its class.
-    """
+    """An object of the core with ``state`` and ``from_state``, which checks what it reads."""
 
     kind: Any
 
@@ -127,10 +118,7 @@ class Stated(Form):
 
 @dataclass(frozen=True)
 class Directed(Form):
-    """An object of the core with ``directions``, ``state`` and ``from_state``, or None.
-
-    :param kind: its class.
-    """
+    """An object of the core with ``directions``, ``state`` and ``from_state``, or None."""
 
     kind: Any
 

@@ -30,9 +30,6 @@ def model_kept(model: nn.Module, *, weights: bool) -> Iterator[None]:
     Inside the block there are no gradients at first. Afterwards every module has its mode and its
     other attributes, and every buffer its value and its tensor: a module may bind a buffer to a new
     tensor, register one, or keep what it has computed. The parameters have their gradients back.
-
-    :param model: the model that may be used, and changed, inside the block.
-    :param weights: whether the values of the parameters are restored, too.
     """
     tables = [table for m in model.modules() for table in (vars(m), m._buffers, m._parameters)]
     bound = [(table, dict(table)) for table in tables]
@@ -58,10 +55,7 @@ def model_kept(model: nn.Module, *, weights: bool) -> Iterator[None]:
 
 
 def grows_by_itself(model: nn.Module) -> bool:
-    """Whether a model gains parameters with the experiences it meets.
-
-    :param model: one with or without Avalanche's dynamic modules.
-    """
+    """Whether a model gains parameters with the experiences it meets."""
     return any(isinstance(module, DynamicModule) for module in model.modules())
 
 
@@ -73,13 +67,7 @@ def shapes_of(model: nn.Module) -> dict[str, list[int]]:
 def difference(
     before: Shapes, after: Shapes, *, may_grow: bool, when: tuple[str, str]
 ) -> str | None:
-    """How a model differs from what it was, other than by growing if it may; None if it does not.
-
-    :param before: the earlier shapes of its parameters.
-    :param after: the later ones.
-    :param may_grow: whether parameters may be added or become larger.
-    :param when: what to call the two in the message.
-    """
+    """How a model differs from what it was, other than by growing if it may; None if not."""
     for name in before if may_grow else {**before, **after}:
         old, new = before.get(name), after.get(name)
         if old is None or new is None or not _fits(old, new, may_grow):

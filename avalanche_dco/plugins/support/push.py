@@ -34,12 +34,6 @@ def push_into_cone(
     The optimizer itself makes the steps: what a strategy adds in ``optimizer_step``, such as
     dividing gradients by a loss scale, belongs to its own backward pass.
 
-    :param strategy: its model travels, with its optimizer.
-    :param batches: what to travel on.
-    :param length: number of steps of the optimizer.
-    :param averaged_points: C, the points averaged at either end of the trajectory.
-    :param theta: length of the push.
-    :param wait: is told the pace, if there is one.
     :return: x_i*, where training ended if there is no direction to push in; the model is left where
         the trajectory ended.
     """

@@ -65,18 +65,11 @@ class Wait:
         self._began = time.perf_counter()
 
     def expect(self, rounds: int, remedy: str) -> None:
-        """A loop begins.
-
-        :param rounds: its length.
-        :param remedy: the settings that would make it shorter.
-        """
+        """A loop begins."""
         self._left, self._remedy, self._first = rounds, remedy, True
 
     def advance(self, strategy: SupervisedTemplate) -> None:
-        """A round of the loop is over; warns if there will be many like it.
-
-        :param strategy: its experience is named.
-        """
+        """A round of the loop is over; warns if there will be many like it."""
         now = time.perf_counter()
         self._left -= 1
         if self._first:  # has warmed up

@@ -32,10 +32,6 @@ class BatchStream:
 
     Every batch is full, because a last batch of a single sample would break BatchNorm; a data set
     smaller than a batch is one batch. Randomness comes from torch's global generator.
-
-    :param dataset: a map-style data set, usually ``strategy.adapted_dataset``.
-    :param batch_size: samples per batch.
-    :param num_workers: processes that fetch samples, if the data set cannot be kept as tensors.
     """
 
     def __init__(self, dataset: Dataset, batch_size: int, num_workers: int = 0):
@@ -80,10 +76,7 @@ def collate_of(dataset: Dataset) -> Callable[[list[Any]], Any]:
 
 
 def as_tensors(dataset: Dataset) -> list[Tensor] | None:
-    """All samples stacked, or None where cutting batches from them would not be the same.
-
-    :param dataset: a map-style data set.
-    """
+    """All samples stacked, or None where cutting batches from them would not be the same."""
     collate, size = collate_of(dataset), len(dataset)  # type: ignore[arg-type]
     rng_before = _rng_state()
     tensors: list[Tensor] = []
@@ -113,10 +106,7 @@ def as_tensors(dataset: Dataset) -> list[Tensor] | None:
 
 
 def stacked_sample(dataset: Any) -> list[Tensor]:
-    """The first sample as often as there are samples: tensors of the size of all, without copies.
-
-    :param dataset: one of Avalanche's; anything but a tensor in a sample is taken for a number.
-    """
+    """The first sample, expanded to as many as there are: the size of all, without copies."""
     parts = [torch.as_tensor(part) for part in dataset.eval()[0]]
     return [part.clone().expand(len(dataset), *part.shape) for part in parts]
 

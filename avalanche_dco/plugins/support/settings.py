@@ -20,8 +20,6 @@ PAPER, AUTHORS, OURS = "paper", "authors' code", "ours"
 class Published:
     """A value that the paper's text or its authors' code has.
 
-    :param value: the value.
-    :param source: PAPER or AUTHORS.
     :param among: the set that the paper names where it does not say which value it used.
     """
 
@@ -40,10 +38,7 @@ def paper(*everywhere: Any, **on: Any) -> dict[str, Published]:
 
 
 def authors(*everywhere: Any, among: tuple[Any, ...] = (), **on: Any) -> dict[str, Published]:
-    """Values of the authors' published code; see :func:`paper`.
-
-    :param among: the set that the paper names.
-    """
+    """Values of the authors' published code; see :func:`paper`."""
     return _published(AUTHORS, everywhere, on, among)
 
 
@@ -93,10 +88,7 @@ class Setting:
     kind: Any = None
 
     def but(self, **changes: Any) -> Any:
-        """The same declaration with changes, for a subclass.
-
-        :param changes: entries of this class.
-        """
+        """The same declaration with changes, for a subclass."""
         return replace(self, **changes)
 
     def check(self, value: Any) -> None:
@@ -137,10 +129,7 @@ class Setting:
         return what if self.none is None else f"{what} (None for {self.none})"
 
     def published_on(self, benchmark: str) -> Published | None:
-        """The published value for a benchmark; None if there is none.
-
-        :param benchmark: its name, such as ``split-mnist``.
-        """
+        """The published value for a benchmark; None if there is none."""
         return self.published.get(benchmark, self.published.get(""))
 
     @property
@@ -185,10 +174,7 @@ def check_number(
     high: float = math.inf,
     above_low: bool = False,
 ) -> None:
-    """Raise unless ``value`` is a finite number from ``low`` to ``high``.
-
-    :param above_low: whether ``low`` itself is excluded.
-    """
+    """Raise unless ``value`` is a finite number from ``low`` to ``high``."""
     real = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     if real and low <= value <= high and not (above_low and value == low):
         return

@@ -29,10 +29,8 @@ _DEFAULT_ARGUMENTS = {
 class TrainingBatches(NamedTuple):
     """Mini-batches, without end.
 
-    :param of_task: of the experience's own data, for step 3.
     :param of_training: what the strategy trains on, for step 2. Ends early if its loader cannot be
         read again.
-    :param per_epoch: the number of batches in an epoch of training.
     """
 
     of_task: Iterator[Any]
@@ -48,8 +46,6 @@ def training_batches(
     A loader that does nothing but shuffle the experience's data is replaced by a faster stream.
     Any other, such as that of a replay buffer, is read itself, one epoch after another.
 
-    :param strategy: its loader is still that of training.
-    :param num_workers: processes that fetch samples, if they cannot be kept as tensors.
     :param read: whether the experience's data are wanted at all; reading them takes about as long
         as an epoch.
     """
@@ -73,8 +69,6 @@ def shuffled_dataset(loader: Any, batch_size: int) -> Any:
 
     :param loader: Avalanche's default loader, torch's, or one that names the data set that it
         shuffles in an attribute ``shuffled_dataset``.
-    :param batch_size: the expected number of samples per batch.
-    :return: None for any other loader.
     """
     if type(loader) is TaskBalancedDataLoader:
         dataset, *others = loader.datasets
@@ -112,10 +106,7 @@ def _epochs(loader: Iterable[Any]) -> Iterator[Any]:
 
 
 def can_travel(strategy: SupervisedTemplate) -> bool:
-    """Whether step 2 can draw the batches of training; warns if it cannot.
-
-    :param strategy: after training.
-    """
+    """Whether step 2 can draw the batches of training; warns if it cannot."""
     if found := replay_beside_the_loader(strategy):
         warn_not_pushed(
             strategy,
@@ -137,11 +128,7 @@ CANNOT_BE_READ_AGAIN = (
 
 
 def warn_not_pushed(strategy: SupervisedTemplate, why: str) -> None:
-    """Say that the weights are left where step 1 ended.
-
-    :param strategy: its experience is named.
-    :param why: the reason, and what to do.
-    """
+    """Say that the weights are left where step 1 ended."""
     warnings.warn(
         f"Experience {experience_number(strategy)}: the weights are not pushed into the cone and "
         f"stay where training ended. {why}",
