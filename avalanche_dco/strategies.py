@@ -15,7 +15,7 @@ from avalanche_dco.baselines.gpm import GPMPlugin
 from avalanche_dco.plugins.dco import DCOPlugin
 from avalanche_dco.plugins.dco_comp import DCOCompPlugin
 from avalanche_dco.plugins.dco_kron import DCOKronPlugin
-from avalanche_dco.plugins.support.declared import DeclaredSettings, documented, refuse_unknown
+from avalanche_dco.plugins.support.settings import DeclaredSettings, documented, refuse_unknown
 
 __all__ = ["DCO", "GPM", "DCOComp", "DCOKron"]
 

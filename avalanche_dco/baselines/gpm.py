@@ -9,8 +9,8 @@ from torch import Tensor
 
 from avalanche_dco.baselines.gradient_projection import compact, extended_basis, project_out
 from avalanche_dco.baselines.projection import ProjectionPlugin, fits_layer
-from avalanche_dco.plugins.support.declared import setting
 from avalanche_dco.plugins.support.kept import Kept, Tensors
+from avalanche_dco.plugins.support.settings import setting
 
 Bases = dict[str, Tensor]
 _SAMPLES_PER_FORWARD = 128

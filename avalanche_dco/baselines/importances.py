@@ -15,7 +15,7 @@ from avalanche_dco.baselines.requirements import RealDenseGradients
 from avalanche_dco.baselines.samples import unpacked
 from avalanche_dco.errors import GradientError
 from avalanche_dco.plugins.support.checks import InputChecks
-from avalanche_dco.plugins.support.model_state import model_kept, random_state_kept
+from avalanche_dco.plugins.support.isolation import model_kept, random_state_kept
 
 
 class PerSampleImportances(RealDenseGradients, InputChecks):

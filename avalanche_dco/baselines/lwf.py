@@ -14,8 +14,7 @@ from avalanche_dco.baselines.samples import labelled
 from avalanche_dco.core.checked import is_count, require
 from avalanche_dco.errors import ModelError, StateError
 from avalanche_dco.plugins.support.checks import InputChecks
-from avalanche_dco.plugins.support.kept import Form, Kept, Shapes, Tensors
-from avalanche_dco.plugins.support.plain import Plain
+from avalanche_dco.plugins.support.kept import Form, Kept, Plain, Shapes, Tensors
 from avalanche_dco.plugins.support.state import PluginState
 
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from avalanche_dco.baselines.gradient_projection import shrunk_projector
 from avalanche_dco.baselines.projection import ProjectionPlugin, fits_layer
 from avalanche_dco.core.checked import is_floating
-from avalanche_dco.plugins.support.declared import setting
 from avalanche_dco.plugins.support.kept import Kept, Shapes, Tensors
+from avalanche_dco.plugins.support.settings import setting
 
 _ROWS = 128
 """Means that a projector is updated for at once: the same as one by one, and faster."""

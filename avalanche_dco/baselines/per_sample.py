@@ -26,7 +26,7 @@ from avalanche_dco.baselines.closed_form import (
 )
 from avalanche_dco.core.layers import Call, recorded_calls, rnn_backward_in_eval_mode
 from avalanche_dco.errors import GradientError, ModelError
-from avalanche_dco.plugins.support.model_state import model_kept
+from avalanche_dco.plugins.support.isolation import model_kept
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Loss of a batch of outputs and targets; called with batches of one sample."""

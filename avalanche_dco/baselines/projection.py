@@ -32,10 +32,10 @@ from avalanche_dco.core.layers import (
 )
 from avalanche_dco.errors import ModelError
 from avalanche_dco.plugins.support.checks import InputChecks
-from avalanche_dco.plugins.support.declared import DeclaredSettings, setting
+from avalanche_dco.plugins.support.isolation import model_kept, random_state_kept
 from avalanche_dco.plugins.support.kept import Shapes
-from avalanche_dco.plugins.support.model_state import model_kept, random_state_kept
 from avalanche_dco.plugins.support.sampling import as_tensors
+from avalanche_dco.plugins.support.settings import DeclaredSettings, setting
 from avalanche_dco.plugins.support.state import PluginState
 
 

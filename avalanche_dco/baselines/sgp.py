@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from avalanche_dco.baselines.gpm import GPMPlugin
 from avalanche_dco.baselines.gradient_projection import basis_importances
-from avalanche_dco.plugins.support.declared import setting
+from avalanche_dco.plugins.support.settings import setting
 
 
 class SGPPlugin(GPMPlugin):

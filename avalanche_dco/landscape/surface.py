@@ -12,7 +12,7 @@ from torch.func import functional_call, vmap
 from avalanche_dco.errors import SettingError
 from avalanche_dco.landscape.parameters import FlatParameters
 from avalanche_dco.landscape.trajectory import Criterion
-from avalanche_dco.plugins.support.model_state import model_kept
+from avalanche_dco.plugins.support.isolation import model_kept
 
 Batch = tuple[Tensor, Tensor]
 Progress = Callable[[int], object]

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from avalanche_dco.errors import SettingError
 from avalanche_dco.landscape.parameters import FlatParameters
 from avalanche_dco.landscape.spectrum import GradientSpectrum, Method, gradient_spectrum
-from avalanche_dco.plugins.support.model_state import model_kept
+from avalanche_dco.plugins.support.isolation import model_kept
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 Progress = Callable[[Iterable[Tensor]], Iterable[Tensor]]

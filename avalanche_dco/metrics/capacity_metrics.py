@@ -17,8 +17,7 @@ from avalanche_dco.metrics.names import MetricName
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
 from avalanche_dco.plugins.dco_kron import DCOKronPlugin
 from avalanche_dco.plugins.support.gradients import criterion_gradients, trainable
-from avalanche_dco.plugins.support.isolation import isolated
-from avalanche_dco.plugins.support.model_state import random_state_kept
+from avalanche_dco.plugins.support.isolation import isolated, random_state_kept
 from avalanche_dco.plugins.support.sampling import BatchStream
 from avalanche_dco.plugins.support.settings import check_count
 

@@ -23,7 +23,7 @@ from avalanche_dco.persistence.files import is_there
 from avalanche_dco.persistence.logs import ResumableLogger, output_paths, outputs_of
 from avalanche_dco.persistence.pickling import PICKLE_MODULE
 from avalanche_dco.persistence.sealed import read_sealed, write_sealed
-from avalanche_dco.plugins.support.model_state import difference, grows_by_itself, shapes_of
+from avalanche_dco.plugins.support.isolation import difference, grows_by_itself, shapes_of
 
 StrategyT = TypeVar("StrategyT")
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator
+from typing import Any
 
 from avalanche.benchmarks import OnlineCLExperience
 from avalanche.core import SupervisedPlugin
+from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.parameter import is_lazy
 
 from avalanche_dco.core.directions import Directions
-from avalanche_dco.core.factors import Weights
+from avalanche_dco.core.factors import Weights, bytes_of_directions
 from avalanche_dco.core.span import DirectionSpan
 from avalanche_dco.errors import ModelError
 from avalanche_dco.plugins.support.checks import InputChecks, naming_experience
@@ -29,36 +30,32 @@ from avalanche_dco.plugins.support.direction_learning import (
     learn_directions,
     sample_directions,
 )
-from avalanche_dco.plugins.support.gradient_samplers import (
+from avalanche_dco.plugins.support.gradients import (
     GradientSampler,
     LogitSampler,
     TrajectorySampler,
-)
-from avalanche_dco.plugins.support.gradients import (
     assign,
     require_one_tensor,
     snapshot,
     trainable,
 )
 from avalanche_dco.plugins.support.isolation import isolated
-from avalanche_dco.plugins.support.memory import MemoryLimit
 from avalanche_dco.plugins.support.penalised_training import PenalisedTraining
-from avalanche_dco.plugins.support.push import push_into_cone
-from avalanche_dco.plugins.support.reporting import Wait
-from avalanche_dco.plugins.support.training_batches import can_travel, training_batches
-
-if TYPE_CHECKING:
-    from avalanche.training.templates import SupervisedTemplate
+from avalanche_dco.plugins.support.push import can_travel, push_into_cone, training_batches
+from avalanche_dco.plugins.support.reporting import Wait, experience_number
+from avalanche_dco.plugins.support.state import PluginState
 
 
 class DirectionConstrainedPlugin(
-    DefaultStrength, InputChecks, MemoryLimit, PenalisedTraining, SupervisedPlugin, ABC
+    DefaultStrength, InputChecks, PluginState, PenalisedTraining, SupervisedPlugin, ABC
 ):
     """What DCO and DCO-COMP have in common; they differ in how directions are stored (step 4)."""
 
     _ALONE, _BESIDE_REPLAY = 100.0, 0.1
     _COMPRESSES = False
     """Whether step 4 compresses directions."""
+    _THRIFTIER = ""
+    """What to use instead if memory is short, besides a smaller k."""
     _ON_MODEL_DEVICE = False  # see _adapt_to
     _warned_of_early_evaluation = False
 
@@ -232,3 +229,34 @@ class DirectionConstrainedPlugin(
         if self.dco_lambda:
             refuse_sparse_optimizer(strategy.optimizer, chosen)
         return chosen
+
+    # ------------------------------------------------------------------ the memory, max_bytes
+
+    @abstractmethod
+    def _bytes_expected(self, constrained: Weights) -> int:
+        """What ``memory_bytes`` will be at most once this experience has been learned."""
+
+    def _targets_each(self, parameters: Collection[str]) -> int:
+        """Number of targets of a direction in which these parameters have a part."""
+        return 1 if self.couple_layers else len(parameters)
+
+    def _warn_of_memory(
+        self, strategy: SupervisedTemplate, constrained: Weights, max_bytes: float
+    ) -> None:
+        expected = self._bytes_expected(constrained)
+        if expected <= max_bytes:
+            return
+        each = bytes_of_directions(constrained, 1, self._targets_each(constrained) + 1)
+        affordable = int(self.k - (expected - max_bytes) / each)
+        smaller = (
+            f"a k of at most {affordable} instead of {self.k}"
+            if affordable > 0
+            else "a smaller k from the first experience on"
+        )
+        warnings.warn(
+            f"Experience {experience_number(strategy)}: {type(self).__name__} may keep "
+            f"{expected:,} bytes once it has learned this experience, more than "
+            f"max_bytes={max_bytes:,.0f}, and {self.memory_bytes:,} now. Use {self._THRIFTIER}"
+            f"{smaller}.",
+            stacklevel=2,
+        )

@@ -13,11 +13,10 @@ from avalanche_dco.core.directions import Directions
 from avalanche_dco.core.factors import Weights, bytes_of_directions
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
-from avalanche_dco.plugins.support.declared import setting
 from avalanche_dco.plugins.support.direction_settings import DirectionKind, LayerWeights
 from avalanche_dco.plugins.support.kept import Directed, Kept
 from avalanche_dco.plugins.support.reporting import publish
-from avalanche_dco.plugins.support.settings import authors, paper
+from avalanche_dco.plugins.support.settings import authors, paper, setting
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate

@@ -21,7 +21,6 @@ from avalanche_dco.plugins.support.compatibility import (
     constrained_parameters,
     refuse_other_plugins,
 )
-from avalanche_dco.plugins.support.declared import DeclaredSettings, setting
 from avalanche_dco.plugins.support.direction_settings import (
     AVERAGED_POINTS,
     PARAMETER_FILTER,
@@ -30,11 +29,11 @@ from avalanche_dco.plugins.support.direction_settings import (
 from avalanche_dco.plugins.support.gradients import assign, outputs_of, snapshot, trainable
 from avalanche_dco.plugins.support.isolation import isolated
 from avalanche_dco.plugins.support.kept import Kept, Stated
-from avalanche_dco.plugins.support.push import push_into_cone
+from avalanche_dco.plugins.support.push import can_travel, push_into_cone, training_batches
 from avalanche_dco.plugins.support.reporting import publish
 from avalanche_dco.plugins.support.sampling import BatchStream
+from avalanche_dco.plugins.support.settings import DeclaredSettings, setting
 from avalanche_dco.plugins.support.state import PluginState
-from avalanche_dco.plugins.support.training_batches import can_travel, training_batches
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate

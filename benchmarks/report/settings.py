@@ -11,8 +11,7 @@ from typing import Any
 
 from avalanche_dco import DCOPlugin
 from avalanche_dco.errors import SettingError
-from avalanche_dco.plugins.support.declared import DeclaredSettings
-from avalanche_dco.plugins.support.settings import Setting
+from avalanche_dco.plugins.support.settings import DeclaredSettings, Setting
 from benchmarks.methods import METHODS, get_method
 from benchmarks.report.statistics import NONE
 from benchmarks.runs.training import Training

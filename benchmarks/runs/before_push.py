@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from avalanche_dco.metrics.functional import average_error, bwt_error, fwi_error
 from avalanche_dco.metrics.names import MetricName, NameParts
-from avalanche_dco.plugins.support.model_state import model_kept, random_state_kept
+from avalanche_dco.plugins.support.isolation import model_kept, random_state_kept
 from avalanche_dco.plugins.support.sampling import as_tensors, collate_of
 
 METRIC = "ErrorBeforePush"

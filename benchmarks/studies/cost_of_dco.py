@@ -38,8 +38,7 @@ from avalanche_dco.core.sampled import SampledDirections
 from avalanche_dco.logging import PandasLogger
 from avalanche_dco.metrics import error_metrics
 from avalanche_dco.plots.style import look_of
-from avalanche_dco.plugins.support.gradient_samplers import LogitSampler
-from avalanche_dco.plugins.support.gradients import assign, outputs_of, trainable
+from avalanche_dco.plugins.support.gradients import LogitSampler, assign, outputs_of, trainable
 from avalanche_dco.plugins.support.sampling import BatchStream
 from benchmarks.methods import Method, get_method, with_plugin
 from benchmarks.presets import PRESETS

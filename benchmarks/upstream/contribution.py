@@ -62,7 +62,6 @@ TARGETS = (
                 "penalised_training",
                 "push",
                 "direction_learning",
-                "gradient_samplers",
             )
         ),
     ),
@@ -135,7 +134,7 @@ EDITS = {
         ),
     ),
     # Avalanche's strategies are defined after its plugins, hence by name.
-    f"{_SUPPORT}.training_batches": (
+    f"{_SUPPORT}.compatibility": (
         Edit(
             "",
             "Assign",
@@ -144,7 +143,7 @@ EDITS = {
             ("_REPLAY_BESIDE_THE_LOADER", "MIRPlugin"),
         ),
         Edit(
-            "can_travel",
+            "replay_beside_the_loader",
             "Call",
             "_REPLAY_BESIDE_THE_LOADER & {cls.__name__ for cls in type(part).__mro__}",
             ("isinstance", "_REPLAY_BESIDE_THE_LOADER"),

@@ -45,9 +45,12 @@ OMISSIONS = (
     Omission(
         "`max_bytes`, the warning before memory grows beyond a limit",
         "needs `memory_bytes`",
-        (Name(f"{_SUPPORT}.memory", "MemoryLimit"),),
-        (
+        members=(
             "DirectionSettings.max_bytes",
+            "DirectionConstrainedPlugin._THRIFTIER",
+            "DirectionConstrainedPlugin._bytes_expected",
+            "DirectionConstrainedPlugin._targets_each",
+            "DirectionConstrainedPlugin._warn_of_memory",
             "DCOPlugin._THRIFTIER",
             "DCOPlugin._bytes_expected",
             "DCOCompPlugin._bytes_expected",
@@ -87,7 +90,7 @@ OMISSIONS = (
     Omission(
         "declared settings: sources of defaults, types and the nearest name in errors",
         "written out as signatures, docstrings and assertions, as Avalanche's plugins have them",
-        (Name(f"{_SUPPORT}.declared", "DeclaredSettings"),),
+        (Name(f"{_SUPPORT}.settings", "DeclaredSettings"),),
     ),
     Omission(
         "error classes of their own",

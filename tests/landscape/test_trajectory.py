@@ -14,7 +14,7 @@ from avalanche_dco.landscape import (
     trajectory_gradients,
     trajectory_spectrum,
 )
-from avalanche_dco.plugins.support.model_state import model_kept
+from avalanche_dco.plugins.support.isolation import model_kept
 
 
 def network() -> nn.Module:

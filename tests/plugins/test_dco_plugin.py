@@ -14,11 +14,11 @@ from avalanche.training.plugins import EvaluationPlugin
 from torch import nn
 
 from avalanche_dco import DCO, DCOPlugin
-from avalanche_dco.core.cone import push
+from avalanche_dco.core import cone
 from avalanche_dco.core.implicit_step import ImplicitStep
 from avalanche_dco.errors import GradientError, ModelError, SettingError
-from avalanche_dco.plugins.support import direction_learning, training_batches
-from avalanche_dco.plugins.support.gradient_samplers import LogitSampler, TrajectorySampler
+from avalanche_dco.plugins.support import direction_learning, push
+from avalanche_dco.plugins.support.gradients import LogitSampler, TrajectorySampler
 from tests.support.learning import (
     QUICK,
     blobs,
@@ -145,7 +145,7 @@ class TestEffect:
         fit, call, stream_of = (
             direction_learning.fit_directions,
             ImplicitStep.__call__,
-            training_batches.BatchStream,
+            push.BatchStream,
         )
 
         def spy_fit(directions, sample, **settings):
@@ -162,7 +162,7 @@ class TestEffect:
 
         monkeypatch.setattr(direction_learning, "fit_directions", spy_fit)
         monkeypatch.setattr(ImplicitStep, "__call__", spy_call)
-        monkeypatch.setattr(training_batches, "BatchStream", spy_stream)
+        monkeypatch.setattr(push, "BatchStream", spy_stream)
         plugin = DCOPlugin(
             **QUICK,
             autoencoder_lr=0.03,
@@ -270,7 +270,7 @@ class TestStepsTwoAndThree:
         train(model, blobs(1), [spy])
         assert spy.length == len(spy.path) == 3 * 3  # 48 samples in batches of 16
         x_1, x_2 = torch.stack(spy.path[:4]).mean(0), torch.stack(spy.path[-4:]).mean(0)
-        (expected,) = push([x_1], [x_2], 0.7)
+        (expected,) = cone.push([x_1], [x_2], 0.7)
         torch.testing.assert_close(spy.x_star, expected)
         torch.testing.assert_close(spy.start_of_step_3, spy.path[-1])
 

@@ -20,8 +20,15 @@ from avalanche_dco import (
     GPMPlugin,
 )
 from avalanche_dco.errors import SettingError, StateError
-from avalanche_dco.plugins.support.declared import DeclaredSettings, setting
-from avalanche_dco.plugins.support.settings import AUTHORS, OURS, PAPER, authors, paper
+from avalanche_dco.plugins.support.settings import (
+    AUTHORS,
+    OURS,
+    PAPER,
+    DeclaredSettings,
+    authors,
+    paper,
+    setting,
+)
 
 PLUGINS = {DCO: DCOPlugin, DCOComp: DCOCompPlugin, DCOKron: DCOKronPlugin, GPM: GPMPlugin}
 

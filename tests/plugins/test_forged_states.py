@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from avalanche_dco.errors import DCOError, StateError
-from avalanche_dco.plugins.support.plain import checksum
+from avalanche_dco.plugins.support.kept import checksum
 from benchmarks.studies.faults.in_files import forgeries
 from tests.support.checkpointed import PLUGINS, make_strategy, short_digits
 

@@ -10,7 +10,7 @@ from avalanche_dco.baselines import gpm
 from avalanche_dco.errors import CheckpointError
 from avalanche_dco.plugins import base, dco_comp, dco_kron
 from avalanche_dco.plugins.support import push
-from avalanche_dco.plugins.support.gradient_samplers import TrajectorySampler
+from avalanche_dco.plugins.support.gradients import TrajectorySampler
 from tests.support.checkpointed import fingerprint, finish, make_strategy, short_digits
 from tests.support.learning import weights_of
 

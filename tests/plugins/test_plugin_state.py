@@ -16,7 +16,7 @@ from avalanche_dco.errors import CheckpointError, StateError
 from avalanche_dco.persistence import checkpoint, load_plugin_state, save_plugin_state
 from avalanche_dco.persistence.devices import device_map
 from avalanche_dco.plugins.support import state as states
-from avalanche_dco.plugins.support.plain import tensors_in
+from avalanche_dco.plugins.support.kept import tensors_in
 from tests.support.checkpointed import PLUGINS, QUICK, make_strategy, short_digits
 from tests.support.learning import blobs, naive, small_mlp, split_blobs, train, weights_of
 from tests.support.small_runs import GrowingMLP

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, WeightedRandomSampler
 
 from avalanche_dco import DCOPlugin
 from avalanche_dco.plugins.support import push
-from avalanche_dco.plugins.support.training_batches import shuffled_dataset
+from avalanche_dco.plugins.support.push import shuffled_dataset
 from benchmarks.streams.digits import split_digits
 from benchmarks.streams.tensors import tensor_dataset
 from tests.support.learning import (

@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from avalanche_dco.errors import DataError, GradientError
 from avalanche_dco.plugins.support.gradients import trainable
-from avalanche_dco.plugins.support.model_state import model_kept, random_state_kept
+from avalanche_dco.plugins.support.isolation import model_kept, random_state_kept
 from avalanche_dco.plugins.support.reporting import experience_number
 
 

@@ -14,7 +14,7 @@ from avalanche_dco.core.directions import Directions
 from avalanche_dco.core.factors import Weights
 from avalanche_dco.core.sampled import SampledDirections
 from avalanche_dco.plugins.support.checks import warn_of_vanishing
-from avalanche_dco.plugins.support.gradient_samplers import GradientSampler, LogitSampler
+from avalanche_dco.plugins.support.gradients import GradientSampler, LogitSampler
 from avalanche_dco.plugins.support.reporting import Wait, progress_bar, publish
 from avalanche_dco.plugins.support.sampling import BatchStream
 

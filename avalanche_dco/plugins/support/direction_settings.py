@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 from avalanche_dco.errors import SettingError
 from avalanche_dco.plugins.support.compatibility import ParameterFilter
-from avalanche_dco.plugins.support.declared import DeclaredSettings, setting
-from avalanche_dco.plugins.support.settings import authors, paper
+from avalanche_dco.plugins.support.settings import DeclaredSettings, authors, paper, setting
 
 PenaltyStep = Literal["implicit", "gradient"]
 GradientSource = Literal["criterion", "logits"]

@@ -1,19 +1,25 @@
-"""Gradients of a strategy's model, by the strategy's own forward pass and criterion."""
+"""Gradients of a strategy's model, by its own forward pass and criterion, and samples of them.
+
+Step 3 of Algorithm 1 fits directions to gradients that a :class:`GradientSampler` samples.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
+from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.parameter import is_lazy
 
+from avalanche_dco.core.cone import norm_of
 from avalanche_dco.core.factors import Weights
-from avalanche_dco.errors import ModelError
-
-if TYPE_CHECKING:
-    from avalanche.training.templates import SupervisedTemplate
+from avalanche_dco.errors import GradientError, ModelError
 
 
 def trainable(model: torch.nn.Module) -> dict[str, Parameter]:
@@ -89,3 +95,122 @@ def require_one_tensor(outputs: Any) -> None:
             f"{type(outputs).__name__}. Use DCOPlugin(directions='trained'), which learns from the "
             "criterion's gradients."
         )
+
+
+_SMALL_MOVE = 1e-3
+"""A move of this share of the weights' norm is one that does not diverge."""
+
+
+class GradientSampler(ABC):
+    """Samples the m gradients of one autoencoder update after another."""
+
+    def __init__(
+        self,
+        strategy: SupervisedTemplate,
+        stream: Iterator[Any],
+        constrained: dict[str, Parameter],
+        gradients_per_update: int,
+    ):
+        self.reached: set[str] = set()
+        """Names of the parameters that had a gradient at least once."""
+        self._strategy = strategy
+        self._stream = stream
+        self._m = gradients_per_update
+        self._parameters = trainable(strategy.model)
+        self._none = {name: torch.zeros_like(p) for name, p in constrained.items()}
+
+    @abstractmethod
+    def sample(self, observe: Callable[[Weights], None]) -> None:
+        """Sample m gradients.
+
+        :param observe: called with each of them, by name; zeros for parameters that have none.
+        """
+
+    def _batches(self) -> Iterator[Any]:
+        return itertools.islice(self._stream, self._m)
+
+    def _dense(self, gradients: list[Tensor | None]) -> Weights:
+        by_name = dict(zip(self._parameters, gradients, strict=True))
+        found = {
+            name: g.to_dense() if g.is_sparse else g
+            for name in self._none
+            if (g := by_name[name]) is not None
+        }
+        self.reached.update(found)
+        return self._none | found
+
+
+class TrajectorySampler(GradientSampler):
+    """Gradients of the criterion while the model moves on by plain SGD near x_i*.
+
+    :param x_star: x_i*.
+    :param tau: gradients per move of the model.
+    :param lr: eta, the learning rate of these moves.
+    :param gamma_2: pull towards x_i* after the m gradients of an update.
+    """
+
+    def __init__(
+        self, *args: Any, x_star: Weights, tau: int, lr: float, gamma_2: float, **kwargs: Any
+    ):
+        super().__init__(*args, **kwargs)
+        self._x_star, self._tau, self._lr, self._gamma_2 = x_star, tau, lr, gamma_2
+        self._size = norm_of([x_star[name] for name in self._parameters])
+        self._first_move: float | None = None
+
+    def sample(self, observe: Callable[[Weights], None]) -> None:
+        """Descend, x <- x - eta g, after tau gradients with sum g; pull back after all m."""
+        total: dict[str, Tensor] = {}
+        moves = []
+        for j, batch in enumerate(self._batches(), 1):
+            gradients = criterion_gradients(self._strategy, batch, self._parameters)
+            observe(self._dense(gradients))
+            for name, gradient in zip(self._parameters, gradients, strict=True):
+                if gradient is not None:
+                    total[name] = gradient if name not in total else total[name] + gradient
+            if j % self._tau == 0:
+                moves.append(self._descend(total))
+                total = {}
+        # Looked at once per update: a look at each move would make a GPU wait for it.
+        self._refuse_divergence(torch.stack(moves).tolist())
+        self._pull_back()
+
+    @torch.no_grad()
+    def _descend(self, gradient: Weights) -> Tensor:
+        """Move the model; returns the length of the move."""
+        for name, part in gradient.items():
+            self._parameters[name].sub_(part, alpha=self._lr)
+        return self._lr * torch.stack([part.norm() for part in gradient.values()]).norm()
+
+    def _refuse_divergence(self, moves: list[float]) -> None:
+        """Raise if a single move is longer than the vector of all weights."""
+        if self._first_move is None:
+            self._first_move = moves[0]
+        longest = max(filter(math.isfinite, moves), default=0.0)
+        if longest <= self._size:
+            return
+        start = min(self._first_move, longest) if self._first_move > 0 else longest
+        advice = min(self._lr / 10, self._lr * _SMALL_MOVE * self._size / start)
+        raise GradientError(
+            f"The model diverges while gradients are sampled in step 3: with trajectory_lr="
+            f"{self._lr:g}, {self._tau} gradients move it by {longest:.2g} (by {start:.2g} at "
+            f"first), and the norm of all its weights is {self._size:.2g}. Use "
+            f"trajectory_lr={advice:.0e}, or a criterion that averages over samples."
+        )
+
+    @torch.no_grad()
+    def _pull_back(self) -> None:
+        for name, parameter in self._parameters.items():
+            parameter.lerp_(self._x_star[name], self._gamma_2)
+
+
+class LogitSampler(GradientSampler):
+    """Gradients of the outputs with random weights, at x_i*."""
+
+    def __init__(self, *args: Any, x_star: Weights, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        assign(self._parameters, x_star)
+
+    def sample(self, observe: Callable[[Weights], None]) -> None:
+        """The model does not move: there is no descent direction to follow."""
+        for batch in self._batches():
+            observe(self._dense(logit_gradients(self._strategy, batch, self._parameters)))

@@ -1,20 +1,26 @@
-"""What a plugin keeps between experiences, declared once.
+"""What a plugin keeps between experiences, declared once, and written as plain data.
 
-States, their validation, ``memory_bytes`` and moves between devices follow from the declaration,
-see :class:`avalanche_dco.plugins.support.state.PluginState`.
+Plain data is what ``torch.load(..., weights_only=True)`` accepts. States, their validation,
+``memory_bytes`` and moves between devices follow from the declaration, see
+:class:`avalanche_dco.plugins.support.state.PluginState`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from avalanche_dco.core.checked import is_floating, require
-from avalanche_dco.plugins.support.plain import Plain, tensors_in
+from avalanche_dco.persistence.files import checksum as checksum_of
+
+Plain = dict[str, Any]
+"""Dictionaries, lists, tensors, numbers, strings and None, nested arbitrarily."""
 
 Shapes = dict[str, list[int]]
 """The shapes of a model's parameters by name."""
@@ -116,18 +122,11 @@ class Stated(Form):
         return self.kind.from_state(plain, shapes)
 
 
-@dataclass(frozen=True)
-class Directed(Form):
-    """An object of the core with ``directions``, ``state`` and ``from_state``, or None."""
-
-    kind: Any
-
-    def plain(self, value: Any) -> Plain:
-        """Its state."""
-        return value.state()
+class Directed(Stated):
+    """One that has ``directions``, which have to be for parameters of the model; or None."""
 
     def read(self, plain: Any, what: str, shapes: Shapes) -> Any:
-        """The object, with directions for parameters of the model only."""
+        """The object again."""
         value = None if plain is None else self.kind.from_state(plain)
         factors = {} if value is None else value.directions.factors
         for name, part in factors.items():
@@ -154,3 +153,43 @@ def _part(owner: Any, name: str) -> Any:
 
 def _keys(plain: Any) -> Any:
     return {name: _keys(part) for name, part in plain.items()} if isinstance(plain, dict) else None
+
+
+def plain(value: Any) -> Any:
+    """A setting, without sets, tuples and the number types of NumPy and torch."""
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    return value.item() if hasattr(value, "item") else value  # NumPy's and torch's numbers
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """All tensors in a plain value."""
+    return [part for part in tree_leaves(value) if isinstance(part, Tensor)]
+
+
+def moved(value: Any, device: torch.device) -> Any:
+    """The same with all tensors on a device."""
+    return tree_map_only(Tensor, lambda tensor: tensor.to(device), value)
+
+
+def checksum(state: Plain) -> str:
+    """A hash of everything in it, and of nothing else: the same on every device."""
+    return checksum_of(_bytes_of(state))
+
+
+def _bytes_of(value: Any) -> Iterator[bytes | memoryview]:
+    """A value as bytes, so that no two different ones have the same."""
+    if isinstance(value, Tensor):
+        yield f"tensor {value.dtype} {list(value.shape)} ".encode()
+        flat = value.detach().cpu().contiguous().reshape(-1)
+        yield flat.view(torch.uint8).numpy().data
+    elif isinstance(value, dict | list):
+        parts = list(value.items()) if isinstance(value, dict) else value
+        yield f"{type(value).__name__} {len(parts)} ".encode()
+        for part in parts:
+            yield from _bytes_of(list(part) if isinstance(value, dict) else part)
+    else:
+        text = repr(value)
+        yield f"{type(value).__name__} {len(text)} {text} ".encode()

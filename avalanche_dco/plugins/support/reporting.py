@@ -5,15 +5,13 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from avalanche.evaluation.metric_results import MetricValue
 from avalanche.evaluation.metric_utils import get_metric_name
 from avalanche.logging import InteractiveLogger
+from avalanche.training.templates import SupervisedTemplate
 from tqdm import tqdm
-
-if TYPE_CHECKING:
-    from avalanche.training.templates import SupervisedTemplate
 
 
 def publish(strategy: SupervisedTemplate, metric: str, value: float, x_plot: int) -> None:

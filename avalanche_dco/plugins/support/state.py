@@ -16,9 +16,8 @@ from torch import nn
 
 from avalanche_dco.core.checked import entries, is_count, is_shape, require
 from avalanche_dco.errors import ModelError, StateError
-from avalanche_dco.plugins.support.kept import Kept
-from avalanche_dco.plugins.support.model_state import difference, grows_by_itself, shapes_of
-from avalanche_dco.plugins.support.plain import Plain, checksum, moved, plain, tensors_in
+from avalanche_dco.plugins.support.isolation import difference, grows_by_itself, shapes_of
+from avalanche_dco.plugins.support.kept import Kept, Plain, checksum, moved, plain, tensors_in
 
 FORMAT = 1
 """Version of the states; another one is refused."""

@@ -18,7 +18,7 @@ from avalanche_dco import maybe_load_checkpoint
 from avalanche_dco.errors import DCOError, StateError
 from avalanche_dco.logging import PandasLogger, read_log
 from avalanche_dco.persistence import load_plugin_state, save_plugin_state
-from avalanche_dco.plugins.support.plain import Plain, checksum
+from avalanche_dco.plugins.support.kept import Plain, checksum
 from benchmarks.report.reading import read_runs
 from benchmarks.runs.kept import Study, read_study, study_path, write_study
 from benchmarks.runs.records import (

@@ -6,7 +6,7 @@ from avalanche.benchmarks.utils.transform_groups import DefaultTransformGroups
 from avalanche.evaluation.metrics import accuracy_metrics
 from avalanche.training.plugins import EvaluationPlugin, SupervisedPlugin
 
-from avalanche_dco.plugins.support.training_batches import shuffled_dataset
+from avalanche_dco.plugins.support.push import shuffled_dataset
 from benchmarks.streams.data_path import ShuffledBatches, TensorBatches
 from benchmarks.streams.tensors import tensor_benchmark, tensor_dataset
 from tests.support.learning import blobs, naive, small_mlp, split_blobs
