@@ -12,8 +12,7 @@ from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from avalanche_dco.baselines.requirements import RealDenseGradients
-from avalanche_dco.baselines.samples import unpacked
+from avalanche_dco.baselines.shared import RealDenseGradients, unpacked
 from avalanche_dco.core.checked import require
 from avalanche_dco.errors import SettingError, StateError
 from avalanche_dco.plugins.support.checks import InputChecks

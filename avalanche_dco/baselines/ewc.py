@@ -10,10 +10,14 @@ from avalanche.training.utils import ParamData
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from avalanche_dco.baselines.importances import PerSampleImportances
-from avalanche_dco.baselines.param_data import TABLES_BY_EXPERIENCE, as_param_data
 from avalanche_dco.baselines.per_sample import Batch, mean_transformed_gradients
-from avalanche_dco.baselines.samples import labelled, loaded_batches
+from avalanche_dco.baselines.shared import (
+    TABLES_BY_EXPERIENCE,
+    PerSampleImportances,
+    as_param_data,
+    labelled,
+    loaded_batches,
+)
 from avalanche_dco.plugins.support.kept import Kept
 from avalanche_dco.plugins.support.state import PluginState
 

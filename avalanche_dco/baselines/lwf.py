@@ -10,7 +10,7 @@ from avalanche.training import plugins
 from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor, nn
 
-from avalanche_dco.baselines.samples import labelled
+from avalanche_dco.baselines.shared import labelled
 from avalanche_dco.core.checked import is_count, require
 from avalanche_dco.errors import ModelError, StateError
 from avalanche_dco.plugins.support.checks import InputChecks

@@ -9,10 +9,14 @@ from avalanche.training.templates import SupervisedTemplate
 from avalanche.training.utils import ParamData, copy_params_dict
 from torch import Tensor, nn
 
-from avalanche_dco.baselines.importances import PerSampleImportances
-from avalanche_dco.baselines.param_data import TABLE, WHOLE_TABLE, as_param_data
 from avalanche_dco.baselines.per_sample import Batch, mean_transformed_gradients
-from avalanche_dco.baselines.samples import loaded_batches
+from avalanche_dco.baselines.shared import (
+    TABLE,
+    WHOLE_TABLE,
+    PerSampleImportances,
+    as_param_data,
+    loaded_batches,
+)
 from avalanche_dco.errors import ModelError
 from avalanche_dco.plugins.support.kept import Kept
 from avalanche_dco.plugins.support.state import PluginState

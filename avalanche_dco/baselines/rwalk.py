@@ -8,8 +8,7 @@ from avalanche.training.templates import SupervisedTemplate
 from avalanche.training.utils import ParamData, copy_params_dict, zerolike_params_dict
 from torch import Tensor
 
-from avalanche_dco.baselines.param_data import TABLE, WHOLE_TABLE
-from avalanche_dco.baselines.requirements import RealDenseGradients
+from avalanche_dco.baselines.shared import TABLE, WHOLE_TABLE, RealDenseGradients
 from avalanche_dco.errors import SettingError
 from avalanche_dco.plugins.support.checks import InputChecks
 from avalanche_dco.plugins.support.kept import Kept

@@ -10,8 +10,7 @@ from avalanche.training.utils import ParamData
 from torch import Tensor, nn
 from torch.nn import functional
 
-from avalanche_dco.baselines.param_data import FLAT_TABLE
-from avalanche_dco.baselines.requirements import RealDenseGradients
+from avalanche_dco.baselines.shared import FLAT_TABLE, RealDenseGradients
 from avalanche_dco.plugins.support.checks import InputChecks
 from avalanche_dco.plugins.support.kept import Kept
 from avalanche_dco.plugins.support.state import PluginState

@@ -11,10 +11,13 @@ Pure tensors and ``torch.nn``. The usual steps:
 The model is restored afterwards: parameters, buffers, gradients and modes.
 """
 
-from avalanche_dco.landscape.parameters import FlatParameters
 from avalanche_dco.landscape.spectrum import GradientSpectrum, gradient_spectrum
 from avalanche_dco.landscape.surface import LossLandscape, SubspaceLoss
-from avalanche_dco.landscape.trajectory import trajectory_gradients, trajectory_spectrum
+from avalanche_dco.landscape.trajectory import (
+    FlatParameters,
+    trajectory_gradients,
+    trajectory_spectrum,
+)
 
 __all__ = [
     "FlatParameters",

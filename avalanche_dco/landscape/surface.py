@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from avalanche_dco.errors import SettingError
-from avalanche_dco.landscape.parameters import FlatParameters
-from avalanche_dco.landscape.trajectory import Criterion
+from avalanche_dco.landscape.trajectory import Criterion, FlatParameters
 from avalanche_dco.plugins.support.isolation import model_kept
 
 Batch = tuple[Tensor, Tensor]

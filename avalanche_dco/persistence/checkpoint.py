@@ -18,11 +18,10 @@ from avalanche.training.determinism.rng_manager import RNGManager
 from avalanche.training.templates import SupervisedTemplate
 
 from avalanche_dco.errors import CheckpointError
-from avalanche_dco.persistence.devices import MapLocation, device_map
-from avalanche_dco.persistence.files import is_there
+from avalanche_dco.persistence.files import is_there, read_sealed, write_sealed
 from avalanche_dco.persistence.logs import ResumableLogger, output_paths, outputs_of
 from avalanche_dco.persistence.pickling import PICKLE_MODULE
-from avalanche_dco.persistence.sealed import read_sealed, write_sealed
+from avalanche_dco.persistence.states import MapLocation, device_map
 from avalanche_dco.plugins.support.isolation import difference, grows_by_itself, shapes_of
 
 StrategyT = TypeVar("StrategyT")

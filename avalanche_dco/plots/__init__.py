@@ -10,12 +10,12 @@ and hatching repeat them. Black is drawn in rcParams' text colour, so that figur
 pages.
 """
 
-from avalanche_dco.plots.bars import plot_fwi_bwt
 from avalanche_dco.plots.curves import (
     MOST_SHADED,
     plot_average_error,
     plot_capacity,
     plot_free_directions,
+    plot_fwi_bwt,
 )
 from avalanche_dco.plots.heat_maps import draw_error_matrix, plot_error_matrix
 from avalanche_dco.plots.style import PALETTE, add_legend, start_at_zero

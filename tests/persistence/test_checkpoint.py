@@ -17,7 +17,7 @@ from torch import nn
 
 from avalanche_dco import maybe_load_checkpoint, save_checkpoint
 from avalanche_dco.errors import CheckpointError
-from avalanche_dco.persistence import sealed
+from avalanche_dco.persistence import files
 from tests.support.checkpointed import (
     PLUGINS,
     fingerprint,
@@ -255,7 +255,7 @@ class TestRefusals:
             with pytest.raises(CheckpointError, match="cannot be read: Permission denied"):
                 maybe_load_checkpoint(strategy, path)
             with pytest.raises(CheckpointError, match=r"cannot be written: Perm.* is still whole"):
-                sealed.write_sealed(path, {}, b"")
+                files.write_sealed(path, {}, b"")
         finally:
             os.seteuid(user)
             path.parent.chmod(0o755)
@@ -280,7 +280,7 @@ class TestRefusals:
             maybe_load_checkpoint(make_strategy("ewc"), saved)
 
     def test_another_format(self, saved, monkeypatch):
-        monkeypatch.setattr(sealed, "FORMAT", 3)
+        monkeypatch.setattr(files, "FORMAT", 3)
         with pytest.raises(CheckpointError, match=r"has the file format '2'.* reads 3"):
             maybe_load_checkpoint(make_strategy("ewc"), saved)
 
@@ -307,13 +307,13 @@ class TestWriting:
 
         def be_overtaken(part, target):
             monkeypatch.setattr(os, "replace", replace)
-            sealed.write_sealed(path, {}, b"two")
+            files.write_sealed(path, {}, b"two")
             replace(part, target)
 
         monkeypatch.setattr(os, "replace", be_overtaken)
         with pytest.raises(CheckpointError, match="another process seems to save to the same"):
-            sealed.write_sealed(path, {}, b"one")
-        assert sealed.read_sealed(path)[1] == b"two"
+            files.write_sealed(path, {}, b"one")
+        assert files.read_sealed(path)[1] == b"two"
 
     def test_a_path_below_a_file(self, digits, tmp_path):
         (tmp_path / "file").write_text("")

@@ -16,12 +16,12 @@ from avalanche_dco import maybe_load_checkpoint, save_checkpoint
 from avalanche_dco.baselines.ewc import EWCPlugin
 from avalanche_dco.errors import CheckpointError, SettingError
 from avalanche_dco.logging import PandasLogger, read_log
-from avalanche_dco.persistence import files, load_plugin_state, save_plugin_state, sealed
+from avalanche_dco.persistence import files, load_plugin_state, save_plugin_state
 from tests.support.learning import naive
 
 
 def write(path: Path, payload: bytes = b"new") -> None:
-    sealed.write_sealed(path, {}, payload)
+    files.write_sealed(path, {}, payload)
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def test_a_folder_that_may_be_written_but_not_read() -> None:
             with as_nobody():
                 write(path, b"first")
                 write(path, b"second")
-                assert sealed.read_sealed(path)[1] == b"second"
+                assert files.read_sealed(path)[1] == b"second"
         finally:
             os.chmod(folder, 0o755)
         assert os.listdir(folder) == ["run.ckpt"]
@@ -79,7 +79,7 @@ def test_a_folder_that_cannot_be_synced_is_told_with_the_new_file_in_place(
     monkeypatch.setattr(os, "fsync", fail_for_folders)
     with pytest.raises(CheckpointError, match=r"the new file is in place, .*Input/output error"):
         write(path, b"new")
-    assert sealed.read_sealed(path)[1] == b"new"
+    assert files.read_sealed(path)[1] == b"new"
 
 
 @pytest.mark.parametrize("exists", [True, False])
@@ -94,7 +94,7 @@ def test_a_symbolic_link_stays_one(tmp_path: Path, exists: bool) -> None:
     write(link)
     assert link.is_symlink()
     assert not target.is_symlink()
-    assert sealed.read_sealed(target)[1] == b"new"
+    assert files.read_sealed(target)[1] == b"new"
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["disk", "run.ckpt", "run.ckpt"]
 
 

@@ -14,7 +14,7 @@ from avalanche_dco import DCOCompPlugin, DCOPlugin, GPMPlugin
 from avalanche_dco.baselines import AGEMPlugin, EWCPlugin, LwFPlugin, SynapticIntelligencePlugin
 from avalanche_dco.errors import CheckpointError, StateError
 from avalanche_dco.persistence import checkpoint, load_plugin_state, save_plugin_state
-from avalanche_dco.persistence.devices import device_map
+from avalanche_dco.persistence.states import device_map
 from avalanche_dco.plugins.support import state as states
 from avalanche_dco.plugins.support.kept import tensors_in
 from tests.support.checkpointed import PLUGINS, QUICK, make_strategy, short_digits
