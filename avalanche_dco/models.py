@@ -91,10 +91,7 @@ class ConvNet(nn.Sequential):
             ]
 
         super().__init__(
-            *block(3, 32),
-            *block(32, 64),
-            nn.Flatten(),
-            nn.Linear(1600, num_classes, bias=False),
+            *block(3, 32), *block(32, 64), nn.Flatten(), nn.Linear(1600, num_classes, bias=False)
         )
 
 

@@ -85,9 +85,7 @@ def _batch_sums(
     done = {p for layer in closed for p in layer.parameters(recurse=False)}
     others = {p: name for p, name in names.items() if p not in done}
     gradients = torch.autograd.grad(
-        losses.sum(),
-        [call.outputs for call in closed.values()] + [*others],
-        allow_unused=True,
+        losses.sum(), [call.outputs for call in closed.values()] + [*others], allow_unused=True
     )
     for (layer, call), delta in zip(closed.items(), gradients, strict=False):
         if delta is not None:  # a head that this batch does not use
@@ -143,11 +141,7 @@ def _losses(outputs: Tensor, targets: Tensor, loss: Loss) -> Tensor:
 
 
 def _one_by_one(
-    model: nn.Module,
-    names: dict[Tensor, str],
-    batch: Batch,
-    loss: Loss,
-    transform: Transform,
+    model: nn.Module, names: dict[Tensor, str], batch: Batch, loss: Loss, transform: Transform
 ) -> Sums:
     """The definition: one backward pass per sample, for the parameters that have names."""
     for n in range(len(batch[0])):
@@ -163,12 +157,7 @@ def _one_by_one(
 
 
 def _vectorised(
-    model: nn.Module,
-    names: list[str],
-    batch: Batch,
-    width: int,
-    loss: Loss,
-    transform: Transform,
+    model: nn.Module, names: list[str], batch: Batch, width: int, loss: Loss, transform: Transform
 ) -> dict[str, Tensor]:
     """The named parameters' sums, by ``torch.func.vmap``.
 

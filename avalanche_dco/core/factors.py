@@ -91,10 +91,7 @@ class Factors:
             return torch.cat([a, a.new_zeros(a.shape[0], gap), b.to(a)], dim=1)
 
         return Factors(
-            side_by_side(self.U, other.U),
-            side_by_side(self.V, other.V),
-            self.shape,
-            self.start,
+            side_by_side(self.U, other.U), side_by_side(self.V, other.V), self.shape, self.start
         )
 
 

@@ -68,8 +68,7 @@ def read_log(path: str | Path) -> pd.DataFrame:
     complete, fragment = complete_lines(path)
     if fragment:
         warnings.warn(
-            f"{path} ends in a line that was cut off, which is left out: {fragment!r}",
-            stacklevel=2,
+            f"{path} ends in a line that was cut off, which is left out: {fragment!r}", stacklevel=2
         )
     return parse_lines(complete)
 

@@ -134,10 +134,7 @@ def maybe_load_checkpoint(
             outputs_of(strategy, about["outputs"]) as outputs,
         ):
             content = torch.load(
-                io.BytesIO(payload),
-                pickle_module=dill,
-                map_location=devices,
-                weights_only=False,
+                io.BytesIO(payload), pickle_module=dill, map_location=devices, weights_only=False
             )
     except CheckpointError as error:
         raise CheckpointError(f"{path} is undamaged but cannot be rebuilt: {error}") from error

@@ -44,8 +44,7 @@ def select(
             f"the EvaluationPlugin a metric that emits it, error_metrics(matrix=True) for errors."
         )
     return rows.assign(
-        method=rows["method"].astype(str) if "method" in rows else ONE_RUN,
-        seed=rows.get("seed", 0),
+        method=rows["method"].astype(str) if "method" in rows else ONE_RUN, seed=rows.get("seed", 0)
     )
 
 
