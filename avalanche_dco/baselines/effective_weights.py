@@ -54,7 +54,7 @@ def set_effective_matrix(layer: MatrixLayer, matrix: Tensor) -> None:
     write_matrix(matrix, weight, layer.bias)
     norm = torch.norm_except_dim(weight, 2, dim)
     signed = torch.where(length < 0, -norm, norm)
-    # A weight of zero has no direction of its own: the length says it all.
+    # A weight of zero has no direction: its length of zero is enough.
     scaled = weight * (torch.norm_except_dim(direction, 2, dim) / signed)
     direction.copy_(torch.where(norm > 0, scaled, direction))
     length.copy_(signed)

@@ -5,6 +5,7 @@ from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -120,23 +121,25 @@ def as_param_data(tensors: Mapping[str, Tensor]) -> dict[str, ParamData]:
     }
 
 
+@dataclass(frozen=True)
 class _Table(Tensors):
-    """``ParamData`` by parameter name."""
+    """``ParamData`` by parameter name.
+
+    :param whole: whether every parameter of the model has an entry.
+    :param on_cpu: whether the tensors have to be there.
+    """
+
+    whole: bool = False
+    on_cpu: bool = False
 
     def plain(self, value: Mapping[str, ParamData]) -> dict[str, Tensor]:
         return {name: entry.data for name, entry in value.items()}
 
     def read(self, plain: Any, what: str, shapes: Shapes) -> dict[str, ParamData]:
-        return as_param_data(super().read(plain, what, shapes))
-
-
-class _WholeTable(_Table):
-    """The same for all parameters of the model."""
-
-    def read(self, plain: Any, what: str, shapes: Shapes) -> dict[str, ParamData]:
-        table = super().read(plain, what, shapes)
-        require(table.keys() == shapes.keys(), f"{what} does not have all parameters")
-        return table
+        tensors = super().read(plain, what, shapes)
+        complete = not self.whole or tensors.keys() == shapes.keys()
+        require(complete, f"{what} does not have all parameters")
+        return as_param_data({n: t.cpu() if self.on_cpu else t for n, t in tensors.items()})
 
 
 class _TablesByExperience(Form):
@@ -150,21 +153,11 @@ class _TablesByExperience(Form):
         return defaultdict(dict, tables)
 
 
-class _FlatTable(_Table):
-    """Flattened tensors on the CPU."""
-
-    def read(self, plain: Any, what: str, shapes: Shapes) -> dict[str, ParamData]:
-        tensors = Tensors.read(self, plain, what, shapes)
-        return as_param_data({name: value.cpu() for name, value in tensors.items()})
+def _is_flat_parameter(value: Tensor, name: str, shapes: Shapes) -> bool:
+    return name in shapes and is_floating(value, [math.prod(shapes[name])])
 
 
 TABLE = _Table(is_parameter)
-"""``ParamData`` by parameter name."""
-WHOLE_TABLE = _WholeTable(is_parameter)
-"""The same, for every parameter of the model."""
-FLAT_TABLE = _FlatTable(
-    lambda value, name, shapes: name in shapes and is_floating(value, [math.prod(shapes[name])])
-)
-"""The same, flattened and on the CPU."""
+WHOLE_TABLE = _Table(is_parameter, whole=True)
+FLAT_TABLE = _Table(_is_flat_parameter, on_cpu=True)
 TABLES_BY_EXPERIENCE = _TablesByExperience()
-"""Tables by the number of an experience."""

@@ -48,9 +48,9 @@ class DirectionSpan:
     """
 
     def __init__(self, directions: Directions, *, couple_layers: bool = True):
-        apart = [directions.of_parameter(name) for name in directions.factors]
+        uncoupled = [directions.of_parameter(name) for name in directions.factors]
         # Parts of different parameters are orthogonal, so that shares in their spans add up.
-        self._blocks = [_Block(part) for part in ([directions] if couple_layers else apart)]
+        self._blocks = [_Block(part) for part in ([directions] if couple_layers else uncoupled)]
 
     def shares(self, gradients: Iterable[Weights]) -> Tensor:
         """Each gradient's share of energy in the span, between 0 and 1.
@@ -112,7 +112,7 @@ def energy(gradient: Weights) -> Tensor:
 
 
 class Shares(Protocol):
-    """Whatever knows which share of a gradient is prohibited."""
+    """Computes which share of a gradient is prohibited."""
 
     def shares(self, gradients: Iterable[Weights]) -> Tensor:
         """Each gradient's share; see :meth:`DirectionSpan.shares`."""

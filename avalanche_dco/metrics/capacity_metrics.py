@@ -19,7 +19,7 @@ from avalanche_dco.plugins.dco_kron import DCOKronPlugin
 from avalanche_dco.plugins.support.gradients import criterion_gradients, trainable
 from avalanche_dco.plugins.support.isolation import isolated, random_state_kept
 from avalanche_dco.plugins.support.sampling import BatchStream
-from avalanche_dco.plugins.support.settings import check_count
+from avalanche_dco.plugins.support.settings import check_number
 
 
 class _DirectionMetric(PluginMetric):
@@ -61,7 +61,7 @@ class Capacity(_DirectionMetric):
 
     def __init__(self, *, start: bool = True, end: bool = True, batches: int = 16) -> None:
         super().__init__()
-        check_count("batches", batches, at_least=1, meaning="the mini-batches that are averaged")
+        check_number("batches", batches, low=1, whole=True, meaning="the batches to average")
         self.start = start
         self.end = end
         self.batches = batches

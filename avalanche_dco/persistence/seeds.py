@@ -5,7 +5,7 @@ import os
 import torch
 from avalanche.training.determinism.rng_manager import RNGManager
 
-from avalanche_dco.plugins.support.settings import check_count
+from avalanche_dco.plugins.support.settings import check_number
 
 
 def seed_everything(seed: int) -> None:
@@ -31,8 +31,8 @@ def seed_everything(seed: int) -> None:
 
     :param seed: a whole number from 0 to 2**32 - 1.
     """
-    check_count(
-        "seed", seed, at_least=0, meaning="the seed of all random generators", at_most=2**32 - 1
+    check_number(
+        "seed", seed, high=2**32 - 1, whole=True, meaning="the seed of all random generators"
     )
     RNGManager.set_random_seeds(int(seed))
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

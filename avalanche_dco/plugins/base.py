@@ -60,7 +60,7 @@ class DirectionConstrainedPlugin(
     _warned_of_early_evaluation = False
 
     def __post_init__(self) -> None:
-        """Nobody has been told of a long wait yet."""
+        """No long wait has been warned of yet."""
         super().__post_init__()
         self._wait = Wait()
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from avalanche_dco.errors import SettingError
-from avalanche_dco.plugins.support.settings import check_count, check_number
+from avalanche_dco.plugins.support.settings import check_number
 
 PRECISIONS = ("float32", "bfloat16")
 
@@ -67,8 +67,10 @@ class Training:
     matched_to: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
-        check_count("epochs", self.epochs, at_least=1, meaning="the epochs per experience")
-        check_count("batch_size", self.batch_size, at_least=1, meaning="samples per mini-batch")
+        check_number("epochs", self.epochs, low=1, whole=True, meaning="the epochs per experience")
+        check_number(
+            "batch_size", self.batch_size, low=1, whole=True, meaning="samples per mini-batch"
+        )
         check_number("lr", self.lr, above_low=True, meaning="SGD's learning rate")
         check_number("weight_decay", self.weight_decay, meaning="SGD's weight decay")
         check_number(
@@ -80,7 +82,9 @@ class Training:
         if self.precision not in PRECISIONS:
             raise SettingError(f"precision={self.precision!r} is none of {list(PRECISIONS)}.")
         if self.experiences is not None:
-            check_count("experiences", self.experiences, at_least=1, meaning="those to learn")
+            check_number(
+                "experiences", self.experiences, low=1, whole=True, meaning="those to learn"
+            )
 
     @classmethod
     def names(cls) -> list[str]:

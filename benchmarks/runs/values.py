@@ -7,7 +7,7 @@ from inspect import Parameter
 from typing import Any
 
 from avalanche_dco.errors import SettingError
-from avalanche_dco.plugins.support.settings import check_count, check_number
+from avalanche_dco.plugins.support.settings import check_number
 from benchmarks.methods import Method
 
 _COUNTS = ("patterns_per_experience", "sample_size", "samples", "fisher_mb_size", "delta_t")
@@ -26,7 +26,7 @@ def check_values(method: Method, settings: Mapping[str, Any]) -> None:
             if not isinstance(value, bool):
                 raise SettingError(f"{name}={value!r} must be True or False: it is {meaning}.")
         elif name in _COUNTS:
-            check_count(name, value, at_least=1, meaning=meaning)
+            check_number(name, value, low=1, whole=True, meaning=meaning)
         elif isinstance(example, int | float):
             check_number(name, value, meaning=meaning)
 

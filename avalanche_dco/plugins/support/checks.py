@@ -107,7 +107,7 @@ def _cause(strategy: SupervisedTemplate) -> str:
         if isinstance(inputs, Tensor) and not torch.isfinite(inputs).all():
             return (
                 f"Sample {index} of its data has an input that is infinite or not a number: "
-                "remove or mend it."
+                "remove or correct it."
             )
     return "The inputs are all finite: lower the learning rate."
 

@@ -44,7 +44,7 @@ def assign(parameters: dict[str, Parameter], values: Weights) -> None:
 
 
 def _forward(strategy: SupervisedTemplate, batch: Any) -> Any:
-    """The strategy's own forward pass, so that whatever a subclass makes of it holds here too."""
+    """The strategy's own forward pass, which a subclass may have changed."""
     strategy.mbatch = batch
     strategy._unpack_minibatch()
     strategy.mb_output = strategy.forward()
@@ -88,7 +88,7 @@ def outputs_of(strategy: SupervisedTemplate, batch: Any) -> Tensor:
 
 
 def require_one_tensor(outputs: Any) -> None:
-    """Raise unless a model's outputs have gradients that can be told apart."""
+    """Raise unless a model returns one tensor, whose gradients directions can be made of."""
     if not isinstance(outputs, Tensor):
         raise ModelError(
             "Gradients of the outputs need a model that returns one tensor, but this one returns "

@@ -137,11 +137,11 @@ def difference(
     for name in before if may_grow else {**before, **after}:
         old, new = before.get(name), after.get(name)
         if old is None or new is None or not _fits(old, new, may_grow):
-            said = [
+            facts = [
                 f"is missing {where}" if shape is None else f"has shape {shape} {where}"
                 for shape, where in zip((old, new), when, strict=True)
             ]
-            return f"parameter '{name}' {' and '.join(said)}"
+            return f"parameter '{name}' {' and '.join(facts)}"
     return None
 
 

@@ -42,7 +42,7 @@ def progress_bar(
 
 
 _LONG = 60.0
-"""Seconds of steps 2 and 3 from which on the user is told how many they will be."""
+"""Seconds of steps 2 and 3 above which a warning says how many there will be."""
 _PACE_OVER = 0.5
 """Seconds over which the pace is measured, at least."""
 
@@ -54,9 +54,8 @@ class Wait:
     after each of its rounds.
     """
 
-    def __init__(self) -> None:
-        self.told = False
-        """Whether the user has been told."""
+    warned = False
+    """Whether the warning has been given."""
 
     def begin(self) -> None:
         """An experience has been trained on; steps 2 and 3 follow."""
@@ -74,12 +73,12 @@ class Wait:
             self._first, self._measured_from, self._measured = False, now, 0
             return
         self._measured += 1
-        if self.told or now - self._measured_from < _PACE_OVER:
+        if self.warned or now - self._measured_from < _PACE_OVER:
             return
         pace = (now - self._measured_from) / self._measured
         seconds = now - self._began + self._left * pace
         if seconds > _LONG:
-            self.told = True
+            self.warned = True
             warnings.warn(
                 f"Experience {experience_number(strategy)}: steps 2 and 3 of DCO take about "
                 f"{seconds:.0f} s after this experience, and as long after each that is like it. "

@@ -78,8 +78,8 @@ class Setting:
     :param accepts: whether a value will do, where none of the above says so.
     :param expected: what ``accepts`` asks for, to end the sentence "it must be".
     :param kw_only: whether it has to be given by its name.
-    :param binding: whether a plugin's state is of use only with the same value.
-    :param recorded: whether a state tells it.
+    :param binding: whether a plugin with another value refuses a state.
+    :param recorded: whether a state records it.
     """
 
     default: Any
@@ -113,14 +113,6 @@ class Setting:
         elif self.accepts is not None:
             if not self.accepts(value):
                 self._refuse(value, self.expected)
-        elif int in (self.kind, *get_args(self.kind)):
-            check_count(
-                self.name,
-                value,
-                at_least=int(self.at_least),
-                at_most=None if self.at_most == math.inf else int(self.at_most),
-                meaning=self._brief,
-            )
         else:
             check_number(
                 self.name,
@@ -128,6 +120,7 @@ class Setting:
                 low=self.at_least if self.above is None else self.above,
                 high=self.at_most,
                 above_low=self.above is not None,
+                whole=int in (self.kind, *get_args(self.kind)),
                 meaning=self._brief,
             )
 
@@ -167,33 +160,27 @@ class Setting:
         return inspect.Parameter(self.name, kind, default=self.default, annotation=self.kind)
 
 
-def check_count(
-    name: str, value: Any, *, at_least: int, meaning: str, at_most: int | None = None
-) -> None:
-    """Raise unless ``value`` is a whole number from ``at_least`` to ``at_most``."""
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or int(value) < at_least or (at_most is not None and int(value) > at_most):
-        bound = f"at least {at_least}" + ("" if at_most is None else f" and at most {at_most}")
-        raise SettingError(f"{name}={value!r} must be a whole number of {bound}: it is {meaning}.")
-
-
 def check_number(
     name: str,
     value: Any,
     *,
     meaning: str,
-    low: float = 0.0,
+    low: float = 0,
     high: float = math.inf,
     above_low: bool = False,
+    whole: bool = False,
 ) -> None:
-    """Raise unless ``value`` is a finite number from ``low`` to ``high``."""
-    real = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    if real and low <= value <= high and not (above_low and value == low):
+    """Raise unless ``value`` is a finite number from ``low`` (or above it) to ``high``."""
+    number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
+    finite = number and (whole or math.isfinite(value))
+    if finite and low <= value <= high and not (above_low and value == low):
         return
-    bound = f"above {low:g}" if above_low else f"at least {low:g}"
+    written = str if whole else "{:g}".format
+    bound = f"{'above' if above_low else 'at least'} {written(low)}"
     if high < math.inf:
-        bound += f" and at most {high:g}"
-    raise SettingError(f"{name}={value!r} must be a number {bound}: it is {meaning}.")
+        bound += f" and at most {written(high)}"
+    kind = "whole number of" if whole else "number"
+    raise SettingError(f"{name}={value!r} must be a {kind} {bound}: it is {meaning}.")
 
 
 def setting(*, default: Any, meaning: str, **declaration: Any) -> Any:

@@ -45,7 +45,7 @@ class PluginState:
     _ON_MODEL_DEVICE = True
     """Whether the memory has to be where the model is."""
     _FOR_ALL_PARAMETERS = False
-    """Whether the memory is of use only while the model keeps all of its parameters."""
+    """Whether the memory is valid only while the model keeps all of its parameters."""
 
     # Class attributes stand in for an __init__, which Avalanche's plugins do not pass on.
     _parameters: dict[str, list[int]] | None = None
