@@ -48,7 +48,8 @@ def _class_changes(
     source: str, node: ast.ClassDef, cls: type, declared: list[Part], without: frozenset[str]
 ) -> list[tuple[int, int, str]]:
     inherited = _settings(cls.__mro__[1])
-    root = any(isinstance(base, ast.Name) and base.id == _BASE for base in node.bases)
+    above = [base for base in cls.__mro__[1:] if "__post_init__" in vars(base)]
+    root = [base.__name__ for base in above] == [_BASE]
     stay = [
         part
         for part in declared

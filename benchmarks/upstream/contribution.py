@@ -148,6 +148,12 @@ EDITS = {
             "_REPLAY_BESIDE_THE_LOADER & {cls.__name__ for cls in type(part).__mro__}",
             ("isinstance", "_REPLAY_BESIDE_THE_LOADER"),
         ),
+        Edit(
+            "DefaultStrength._set_up",
+            "Expr",
+            'getattr(super(), "_set_up", lambda: None)()',
+            ("super", "_set_up"),
+        ),
     ),
     f"{_CORE}.kronecker": (
         Edit("bias_of", "Return", 'return weight[: -len("weight")] + "bias"', ("removesuffix",)),
