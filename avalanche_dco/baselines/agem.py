@@ -12,13 +12,11 @@ from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from avalanche_dco.baselines.shared import RealDenseGradients, unpacked
+from avalanche_dco.baselines.shared import CorrectedPlugin, unpacked
 from avalanche_dco.core.checked import require
 from avalanche_dco.errors import SettingError, StateError
-from avalanche_dco.plugins.support.checks import InputChecks
 from avalanche_dco.plugins.support.kept import Form, Kept, Shapes
 from avalanche_dco.plugins.support.sampling import CACHE_BYTES, as_tensors, stacked_sample
-from avalanche_dco.plugins.support.state import PluginState
 
 
 class _AnyLayout(plugins.AGEMPlugin):
@@ -87,7 +85,7 @@ class _Patterns(Form):
         return [tensor for buffer in value for tensor in stacked_sample(buffer)]
 
 
-class AGEMPlugin(RealDenseGradients, InputChecks, PluginState, _AnyLayout):
+class AGEMPlugin(CorrectedPlugin, _AnyLayout):
     """Avalanche's A-GEM with a random sample of the memory for each step.
 
     Avalanche 0.6.0 reads its memory in a fixed order: the loader is made without ``shuffle``, so

@@ -19,10 +19,9 @@ from avalanche_dco.baselines.shared import (
     loaded_batches,
 )
 from avalanche_dco.plugins.support.kept import Kept
-from avalanche_dco.plugins.support.state import PluginState
 
 
-class EWCPlugin(PerSampleImportances, PluginState, plugins.EWCPlugin):
+class EWCPlugin(PerSampleImportances, plugins.EWCPlugin):
     r"""Avalanche's EWC with the exact empirical Fisher information.
 
     The importances of Avalanche 0.6.0 are squares of *mini-batch mean* gradients. In a batch of

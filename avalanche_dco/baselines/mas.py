@@ -19,12 +19,11 @@ from avalanche_dco.baselines.shared import (
 )
 from avalanche_dco.errors import ModelError
 from avalanche_dco.plugins.support.kept import Kept
-from avalanche_dco.plugins.support.state import PluginState
 
 _SAMPLES_PER_BATCH = 256
 
 
-class MASPlugin(PerSampleImportances, PluginState, plugins.MASPlugin):
+class MASPlugin(PerSampleImportances, plugins.MASPlugin):
     """Avalanche's MAS with four corrections.
 
     * Avalanche 0.6.0 computes the importances in train mode: with dropout switched on they are

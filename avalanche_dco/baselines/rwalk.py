@@ -8,14 +8,12 @@ from avalanche.training.templates import SupervisedTemplate
 from avalanche.training.utils import ParamData, copy_params_dict, zerolike_params_dict
 from torch import Tensor
 
-from avalanche_dco.baselines.shared import TABLE, WHOLE_TABLE, RealDenseGradients
+from avalanche_dco.baselines.shared import TABLE, WHOLE_TABLE, CorrectedPlugin
 from avalanche_dco.errors import SettingError
-from avalanche_dco.plugins.support.checks import InputChecks
 from avalanche_dco.plugins.support.kept import Kept
-from avalanche_dco.plugins.support.state import PluginState
 
 
-class RWalkPlugin(RealDenseGradients, InputChecks, PluginState, plugins.RWalkPlugin):
+class RWalkPlugin(CorrectedPlugin, plugins.RWalkPlugin):
     """Avalanche's RWalk with four corrections.
 
     * Avalanche 0.6.0 puts the model into eval mode before every training iteration and leaves it

@@ -22,9 +22,10 @@ from avalanche_dco.errors import GradientError, ModelError, SettingError
 from avalanche_dco.plugins.support.checks import InputChecks
 from avalanche_dco.plugins.support.isolation import model_kept, random_state_kept
 from avalanche_dco.plugins.support.kept import Form, Shapes, Tensors, is_parameter
+from avalanche_dco.plugins.support.state import PluginState
 
 
-class RealDenseGradients:
+class CorrectedPlugin(InputChecks, PluginState):
     """Refuses models and optimizers that the method is not defined for; to inherit from."""
 
     _NEEDS_SHAPES = False
@@ -51,10 +52,10 @@ class RealDenseGradients:
                 f"{mine} makes the gradients dense, and SparseAdam takes sparse ones only. Use "
                 "another optimizer, such as torch.optim.Adam with nn.Embedding(..., sparse=False)."
             )
-        super().before_training(strategy, *args, **kwargs)  # type: ignore[misc]
+        super().before_training(strategy, *args, **kwargs)
 
 
-class PerSampleImportances(RealDenseGradients, InputChecks):
+class PerSampleImportances(CorrectedPlugin):
     """Tries the pass on two samples before a strategy's first step.
 
     A model or a criterion that the pass cannot deal with is thus refused before it is trained.

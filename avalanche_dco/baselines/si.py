@@ -10,15 +10,11 @@ from avalanche.training.utils import ParamData
 from torch import Tensor, nn
 from torch.nn import functional
 
-from avalanche_dco.baselines.shared import FLAT_TABLE, RealDenseGradients
-from avalanche_dco.plugins.support.checks import InputChecks
+from avalanche_dco.baselines.shared import FLAT_TABLE, CorrectedPlugin
 from avalanche_dco.plugins.support.kept import Kept
-from avalanche_dco.plugins.support.state import PluginState
 
 
-class SynapticIntelligencePlugin(
-    RealDenseGradients, InputChecks, PluginState, plugins.SynapticIntelligencePlugin
-):
+class SynapticIntelligencePlugin(CorrectedPlugin, plugins.SynapticIntelligencePlugin):
     r"""Avalanche's Synaptic Intelligence with five corrections.
 
     * Avalanche 0.6.0 takes its snapshots of the weights with ``param.detach().cpu().flatten()``,

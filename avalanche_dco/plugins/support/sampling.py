@@ -24,8 +24,6 @@ CACHE_BYTES = 2**30
 _CHUNK = 256
 _CHECKED_SAMPLES = 16
 
-Batch = list[Tensor]
-
 
 class BatchStream:
     """Batches drawn without end: the data set in one random order after another.
@@ -42,20 +40,16 @@ class BatchStream:
         self._tensors = as_tensors(dataset)
 
     def __iter__(self) -> Iterator[Any]:
-        if self._tensors is None:
-            return iter(
-                DataLoader(
-                    self._dataset,
-                    batch_sampler=_IndexBatches(self._size, self._batch_size),
-                    collate_fn=collate_of(self._dataset),
-                    num_workers=self._num_workers,
-                )
-            )
-        return self._cut(self._tensors)
-
-    def _cut(self, tensors: Sequence[Tensor]) -> Iterator[Batch]:
-        for indices in _IndexBatches(self._size, self._batch_size):
-            yield [tensor[indices] for tensor in tensors]
+        batches, tensors = _IndexBatches(self._size, self._batch_size), self._tensors
+        if tensors is not None:
+            return ([tensor[indices] for tensor in tensors] for indices in batches)
+        loader = DataLoader(
+            self._dataset,
+            batch_sampler=batches,
+            collate_fn=collate_of(self._dataset),
+            num_workers=self._num_workers,
+        )
+        return iter(loader)
 
 
 class _IndexBatches:
@@ -85,7 +79,7 @@ def as_tensors(dataset: Dataset) -> list[Tensor] | None:
         if not _is_stack_of_tensors(chunk) or _rng_state() != rng_before:
             return None
         if not tensors:
-            if _bytes_expected(chunk, size) > CACHE_BYTES:
+            if sum(part.nbytes * size // len(part) for part in chunk) > CACHE_BYTES:
                 return None
             tensors = [part.new_empty(size, *part.shape[1:]) for part in chunk]
         if not _alike(tensors, chunk):
@@ -131,7 +125,3 @@ def _alike(first: Sequence[Tensor], chunk: Sequence[Tensor]) -> bool:
     return len(first) == len(chunk) and all(
         a.shape[1:] == b.shape[1:] and a.dtype == b.dtype for a, b in zip(first, chunk, strict=True)
     )
-
-
-def _bytes_expected(chunk: Sequence[Tensor], size: int) -> int:
-    return sum(part.nbytes * size // len(part) for part in chunk)
