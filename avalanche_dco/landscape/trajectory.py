@@ -52,7 +52,7 @@ class FlatParameters:
         return torch.cat([gradient.detach().flatten() for gradient in gradients])
 
     def unflatten(self, vectors: Tensor) -> dict[str, Tensor]:
-        """Shape (..., d) to one tensor of shape (..., *shape) per parameter name."""
+        """Split vectors of shape (..., d) into one tensor per parameter name."""
         pieces = vectors.split([shape.numel() for shape in self.shapes.values()], dim=-1)
         return {
             name: piece.reshape(*vectors.shape[:-1], *shape)

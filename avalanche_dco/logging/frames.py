@@ -51,6 +51,8 @@ def read_log(path: str | Path) -> pd.DataFrame:
     A last line that was cut off is left out, with a warning. A line that has changed since it was
     written raises an error that names it. A run that resumed from a checkpoint numbers its values
     from there: they replace those that were logged after the checkpoint. A run for which
+    :func:`.maybe_load_checkpoint` found no checkpoint numbers them from 0.
+
     >>> from avalanche.evaluation.metric_results import MetricValue
     >>> from avalanche_dco.logging import PandasLogger, read_log
     >>> logger = PandasLogger("run.csv")
@@ -58,8 +60,6 @@ def read_log(path: str | Path) -> pd.DataFrame:
     >>> read_log("run.csv")[["metric", "stream", "value", "x"]]
       metric stream  value    x
     0   Mine   test   0.25  100
-
-    :func:`.maybe_load_checkpoint` found no checkpoint numbers them from 0.
 
     :param path: the CSV file that :class:`.PandasLogger` wrote.
     :return: the frame, in the order of logging.
