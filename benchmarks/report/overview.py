@@ -57,6 +57,8 @@ ROWS = (
 )
 _MARKERS = "oXPds^*pDv"
 _BOUND = "joint"
+_WIDE = 30
+"""The ratio of an axis' ends from which on it has fewer ticks."""
 _OTHERS = "#808890"  # between light and dark: seen on both
 _DEFAULT = {"growth": 0.0, "dco_lambda": 100.0, "push_epochs": 0}
 _CHOSEN: dict[tuple[str, str], dict[str, Any]] = {
@@ -130,8 +132,12 @@ def overview_svg(results: Path, names: list[str]) -> str:
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(alpha=0.3)
             axes.margins(x=0.15)
-            for axis in (axes.xaxis, axes.yaxis):
-                axis.set_major_locator(LogLocator(subs=(1, 3)))
+            data = axes.dataLim
+            for axis, wide in (
+                (axes.xaxis, data.x1 > _WIDE * data.x0),
+                (axes.yaxis, data.y1 > _WIDE * data.y0),
+            ):
+                axis.set_major_locator(LogLocator(subs=(1, 3) if wide else (1, 2, 5)))
                 axis.set_major_formatter("{x:g}")
                 axis.set_minor_locator(NullLocator())
         panels["split-mnist"].set_ylabel("average error (%)")
