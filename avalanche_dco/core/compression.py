@@ -50,8 +50,9 @@ import torch
 from torch import Tensor
 
 from avalanche_dco.core.compressed_tasks import CompressedTasks, Layout, OldTasks
+from avalanche_dco.core.compression_loss import lost_energy
 from avalanche_dco.core.directions import Directions
-from avalanche_dco.core.factors import Factors, Weights
+from avalanche_dco.core.factors import Weights
 from avalanche_dco.errors import SettingError
 
 Start = Literal["previous", "noise"]
@@ -157,6 +158,7 @@ def _padded(old: Directions, columns: Tensor, n: int) -> Directions:
     return taken.cat(Directions.random(old.like(), n - len(columns)))
 
 
+@torch.no_grad()
 def _fitted(
     directions: Directions,
     layout: Layout,
@@ -167,41 +169,18 @@ def _fitted(
     rho: float,
 ) -> tuple[Directions, list[float]]:
     """Minimise the loss over the shared and all own columns together."""
-    tensors = [
-        tensor.requires_grad_() for f in directions.factors.values() for tensor in (f.U, f.V)
-    ]
-    optimizer = torch.optim.Adam(tensors, lr=lr)
+    optimizer = torch.optim.Adam(
+        [tensor for f in directions.factors.values() for tensor in (f.U, f.V)], lr=lr
+    )
     columns, weights = layout.columns(directions.device), old.weights()
     errors = []
     for _ in range(updates):
-        error = 1 + lost_energy(directions, columns, old, weights)
-        optimizer.zero_grad()
-        (rho * error).backward()
+        lost = lost_energy(directions, columns, old, weights, rho)
         optimizer.step()
-        errors.append(error.item())
-    fitted = {
-        name: Factors(f.U.detach(), f.V.detach(), f.shape, f.start)
-        for name, f in directions.factors.items()
-    }
-    return Directions(directions.k, fitted), errors
-
-
-def lost_energy(
-    directions: Directions, columns: list[Tensor], old: OldTasks, weights: list[Tensor]
-) -> Tensor:
-    """sum_j tr(Q_j (C_j^T S_j C_j - 2 C_j^T C_j)), the loss up to sum_j tr(Q_j W_j^T W_j).
-
-    :param directions: B, the compressed columns.
-    :param columns: for each task, the numbers of its columns.
-    :param old: what they are fitted to.
-    :param weights: for each task, the diagonal of Q_j.
-    """
-    S, BW = directions.gram(), directions.cross(old.directions)
-    loss = S.new_zeros(())
-    for mine, before, weight in zip(columns, old.columns, weights, strict=True):
-        C = BW[mine[:, None], before]
-        loss = loss + ((S[mine[:, None], mine] @ C - 2 * C) * C * weight).sum()
-    return loss
+        errors.append(1 + lost.item())
+    for f in directions.factors.values():
+        f.U.grad = f.V.grad = None
+    return directions, errors
 
 
 @torch.no_grad()

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from avalanche_dco.core.compressed_tasks import CompressedTasks, Layout, OldTasks
-from avalanche_dco.core.compression import compress, lost_energy
+from avalanche_dco.core.compression import compress
+from avalanche_dco.core.compression_loss import lost_energy
 from avalanche_dco.core.directions import Directions
 from avalanche_dco.core.factors import Factors
 from avalanche_dco.errors import SettingError
@@ -53,13 +54,11 @@ def explicit_loss(held, old):
 def test_loss_and_gradient_equal_the_explicit_ones(with_shares, shape, seed):
     fast, old = random_state(shape, seed, with_shares=with_shares)
     slow, _ = random_state(shape, seed, with_shares=with_shares)
-    for state in (fast, slow):
-        for f in state.directions.factors.values():
-            f.U.requires_grad_(), f.V.requires_grad_()
+    for f in slow.directions.factors.values():
+        f.U.requires_grad_(), f.V.requires_grad_()
     explicit = explicit_loss(slow, old)
     explicit.backward()
     loss = 1 + lost_energy(fast.directions, columns(fast), old, old.weights())
-    loss.backward()
     torch.testing.assert_close(loss, explicit, **EXACT)
     for name, f in slow.directions.factors.items():
         torch.testing.assert_close(fast.directions.factors[name].U.grad, f.U.grad, **EXACT)
