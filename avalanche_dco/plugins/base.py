@@ -51,7 +51,7 @@ class DirectionConstrainedPlugin(
 ):
     """What DCO and DCO-COMP have in common; they differ in how directions are stored (step 4)."""
 
-    _ALONE, _BESIDE_REPLAY = 100.0, 0.1
+    _BESIDE_REPLAY = 0.1
     _COMPRESSES = False
     """Whether step 4 compresses directions."""
     _THRIFTIER = ""
@@ -63,6 +63,10 @@ class DirectionConstrainedPlugin(
         """No long wait has been warned of yet."""
         super().__post_init__()
         self._wait = Wait()
+
+    @property
+    def _ALONE(self) -> float:  # type: ignore[override]  # noqa: N802
+        return 3.0 if self.directions == "eigen" else 100.0
 
     @property
     def _k_to_learn(self) -> int:
@@ -113,7 +117,7 @@ class DirectionConstrainedPlugin(
 
     def after_forward(self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any) -> None:
         """Refuse outputs of which no directions can be sampled, now rather than after training."""
-        if self.directions == "sampled" and self.autoencoder_updates:
+        if self.directions != "trained" and self.autoencoder_updates:
             require_one_tensor(strategy.mb_output)
         super().after_forward(strategy, *args, **kwargs)
 
@@ -175,7 +179,7 @@ class DirectionConstrainedPlugin(
         if self.autoencoder_updates == 0:
             return None
         constrained = self._constrained(strategy)
-        if self.directions == "sampled":
+        if self.directions != "trained":
             return sample_directions(
                 strategy,
                 constrained,
@@ -183,6 +187,7 @@ class DirectionConstrainedPlugin(
                 x_star,
                 self._wait,
                 like_trained=self._COMPRESSES,
+                eigen=self.directions == "eigen",
             )
         return learn_directions(
             strategy,

@@ -63,9 +63,15 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     rho: float = DirectionConstrainedPlugin.SETTINGS["rho"].but(
         published=authors(1.0, among=(100.0, 1000.0))
     )
-    # Sampled directions span much, and a compression keeps little of that.
+    # Sampled directions span much, and a compression keeps little of that. Eigendirections have no
+    # parts in several parameters that belong together.
     directions: DirectionKind = DirectionConstrainedPlugin.SETTINGS["directions"].but(
-        default="trained"
+        default="trained",
+        choices={
+            kind: meaning
+            for kind, meaning in DirectionConstrainedPlugin.SETTINGS["directions"].choices.items()
+            if kind != "eigen"
+        },
     )
     gradients_per_update: int = DirectionConstrainedPlugin.SETTINGS["gradients_per_update"].but(
         default=16

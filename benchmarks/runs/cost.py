@@ -61,7 +61,7 @@ def listening_to_gradients(listener: Callable[[], None]) -> Iterator[None]:
 def dco_gradients(settings: Mapping[str, Any], epochs: int, batches: int) -> int:
     """Gradient evaluations of DCO in one experience: its steps 1, 2 and 3."""
     steps_1_and_2 = (epochs + settings["push_epochs"]) * batches
-    if settings["directions"] == "sampled":
+    if settings["directions"] != "trained":
         return steps_1_and_2 + settings["k"]
     return steps_1_and_2 + settings["autoencoder_updates"] * settings["gradients_per_update"]
 

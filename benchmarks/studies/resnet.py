@@ -2,6 +2,7 @@
 
 Examples:
   python -m benchmarks resnet --npz cifar10.npz --method naive
+  python -m benchmarks resnet --npz cifar10.npz --method dco
   python -m benchmarks resnet --npz cifar10.npz --method dco-kron
 
 One process measures one method, so that the peak memory is that method's. The run is added to the
@@ -35,7 +36,8 @@ from benchmarks.runs.training import Training
 from benchmarks.streams.cifar import split_arrays, split_cifar
 from benchmarks.streams.tensors import first_experiences, tensor_benchmark
 
-METHODS = ("naive", "dco-kron")
+METHODS: dict[str, dict[str, Any]] = {"naive": {}, "dco": {"k": 200}, "dco-kron": {}}
+"""Settings of the methods; what is not named has its default."""
 _METRICS = ("AverageError", "FWIError", "BWTError", "ErrorMatrix")
 _CLASSES = 10
 
@@ -101,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     logger, clock = PandasLogger(), _Clock()
     strategy = make_strategy(
         method,
-        {},
+        METHODS[args.method],
         network,
         training,
         evaluator=EvaluationPlugin(error_metrics(matrix=True), loggers=[logger]),
@@ -132,6 +134,7 @@ def run(args: argparse.Namespace) -> int:
         "seed": args.seed,
         "split": "test",
         "network": "resnet18",
+        "settings": METHODS[args.method],
         "tasks": args.tasks,
         "images": args.images,
         **training.as_json(),

@@ -139,7 +139,7 @@ def test_states_of_every_plugin_record_its_settings(plugin):
 
 
 def test_a_state_of_dco_is_bound_by_couple_layers():
-    state = DCOPlugin(couple_layers=True).state_dict()
+    state = DCOPlugin(directions="sampled", couple_layers=True).state_dict()
     with pytest.raises(StateError, match="made with couple_layers=True, and this DCOPlugin has"):
         DCOPlugin(couple_layers=False).load_state_dict(state)
 

@@ -49,7 +49,7 @@ class TestDirections:
         """Of one output: e is one number, by which each gradient is off."""
         x = torch.randn(5, 6)
         model = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Dropout(0.9), nn.Linear(4, 1))
-        plugin = DCOPlugin(k=5, push_epochs=0)
+        plugin = DCOPlugin(k=5, push_epochs=0, directions="sampled")
         strategy = naive(model, [plugin])
         strategy._criterion = lambda outputs, y: outputs.square().mean()
         strategy.train(stream([x], [torch.zeros(5, dtype=torch.long)]).train_stream[0])
@@ -66,6 +66,17 @@ class TestDirections:
         )
         assert sorted(cosines.abs().argmax(1).tolist()) == [0, 1, 2, 3, 4]
         torch.testing.assert_close(cosines.abs().amax(1), torch.ones(5))
+
+    def test_eigendirections_are_orthogonal_in_every_parameter(self):
+        plugin = DCOPlugin(k=6, directions="eigen")
+        strategy = naive(small_mlp(), [plugin])
+        strategy.train(blobs().train_stream[0])
+        for f in plugin.penalty.directions.factors.values():
+            W = torch.einsum("rk,ck->rck", f.U, f.V).flatten(0, 1)
+            S = W.T @ W
+            lengths = S.diagonal()
+            torch.testing.assert_close(S, torch.diag(lengths), rtol=1e-3, atol=1e-4)  # orthogonal
+            assert lengths.tolist() == sorted(lengths, reverse=True)  # the largest first
 
     def test_more_directions_than_samples(self):
         plugin = DCOPlugin(k=100, push_epochs=0)

@@ -11,7 +11,9 @@ from tests.support.learning import QUICK, blobs, naive, small_mlp, train, weight
 
 PLUGINS = {
     "dco": lambda: DCOPlugin(k=8, penalty_every=2),
-    "dco, coupled": lambda: DCOPlugin(k=8, penalty_every=2, couple_layers=True),
+    "dco, coupled": lambda: DCOPlugin(
+        k=8, penalty_every=2, directions="sampled", couple_layers=True
+    ),
     "dco, pulled": lambda: DCOPlugin(k=8, gamma_1=0.01),
     "dco, gradient step": lambda: DCOPlugin(**QUICK, penalty_step="gradient"),
     "dco-comp": lambda: DCOCompPlugin(k=8, penalty_every=2),

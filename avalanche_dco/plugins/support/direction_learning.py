@@ -30,8 +30,9 @@ def sample_directions(
     wait: Wait,
     *,
     like_trained: bool,
+    eigen: bool,
 ) -> tuple[Directions, Tensor] | None:
-    """Take gradients of single samples at x_i*, with dropout off, for directions.
+    """Make directions of gradients of single samples at x_i*, with dropout off.
 
     :param strategy: its model, and the data that it has adapted.
     :param constrained: the parameters to find directions for.
@@ -39,6 +40,7 @@ def sample_directions(
     :param x_star: x_i*.
     :param wait: is told the pace.
     :param like_trained: whether they have to be of the length of trained directions.
+    :param eigen: whether to take eigendirections instead of the gradients themselves.
     :return: as :func:`learn_directions`.
     """
     strategy.model.eval()
@@ -61,6 +63,8 @@ def sample_directions(
     if found.vanished == 1:
         return None
     publish(strategy, "DCO_RankOneError", found.lost, strategy.clock.train_iterations)
+    if eigen:
+        found = found.eigendirections()
     if like_trained:
         found = found.like_trained()
     return _of_reached(found.directions, sampler), found.shares()

@@ -10,7 +10,7 @@ from avalanche_dco.plugins.support.settings import DeclaredSettings, authors, pa
 
 PenaltyStep = Literal["implicit", "gradient"]
 GradientSource = Literal["criterion", "logits"]
-DirectionKind = Literal["sampled", "trained"]
+DirectionKind = Literal["eigen", "sampled", "trained"]
 LayerWeights = Literal["equal", "decreasing"]
 
 PARAMETER_FILTER: Any = setting(
@@ -70,7 +70,8 @@ class DirectionSettings(DeclaredSettings):
     )
     dco_lambda: float = setting(
         default=None,
-        none="100, or 0.1 beside replay, which has to move what the penalty holds",
+        none="3 with directions='eigen' and 100 with others, or 0.1 beside replay, which has to "
+        "move what the penalty holds",
         symbol="lambda",
         # The paper's sets have one value each, but for MNIST/Fashion.
         published=paper(100.0, split_cifar100=1000.0)
@@ -78,13 +79,15 @@ class DirectionSettings(DeclaredSettings):
         meaning="strength of the penalty; 0 switches it off.",
     )
     directions: DirectionKind = setting(
-        default="sampled",
+        default="eigen",
         published=paper("trained"),
         meaning="how step 3 finds directions.",
         choices={
+            "eigen": "the k largest eigendirections, parameter by parameter, of the gradients of "
+            "the outputs of k samples at x*, for uncoupled layers; the unit of dco_lambda is then "
+            "the squared change of the outputs",
             "sampled": "gradients of the outputs of k samples at x*, which are rank-one matrices "
-            "in a Linear layer and are taken as they are; the unit of dco_lambda is then the "
-            "squared change of the outputs",
+            "in a Linear layer and are taken as they are, with the same unit of dco_lambda",
             "trained": "as in the paper, an autoencoder is trained to reconstruct gradients of "
             "mini-batches, which takes far longer",
         },
@@ -272,7 +275,13 @@ class DirectionSettings(DeclaredSettings):
                 f"tau={self.tau} must be at most gradients_per_update={self.gradients_per_update}: "
                 "the model moves after every tau gradients, and would not move at all."
             )
-        if self.directions == "sampled":
+        if self.directions == "eigen" and self.couple_layers:
+            raise SettingError(
+                "directions='eigen' are those of every parameter by itself, and couple_layers=True "
+                "sums codes over parameters. Write directions='sampled' or 'trained', or leave "
+                "couple_layers out."
+            )
+        if self.directions != "trained":
             self._refuse_settings_of_training()
 
     def _refuse_settings_of_training(self) -> None:
@@ -281,6 +290,6 @@ class DirectionSettings(DeclaredSettings):
             unused = value != default and not (name == "autoencoder_updates" and value == 0)
             if unused:
                 raise SettingError(
-                    f"{name}={value!r} has no effect on sampled directions, which are not trained. "
+                    f"{name}={value!r} has no effect on directions that are not trained. "
                     f"Write directions='trained', {name}={value!r}, or leave {name} out."
                 )

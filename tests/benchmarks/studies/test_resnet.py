@@ -19,7 +19,7 @@ def _small(num_classes):
     )
 
 
-def test_both_methods_are_measured_and_kept(tmp_path, monkeypatch, capsys):
+def test_all_methods_are_measured_and_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(resnet, "resnet18", _small)
     rng = np.random.default_rng(0)
     labels = np.arange(100) % 10
@@ -31,13 +31,17 @@ def test_both_methods_are_measured_and_kept(tmp_path, monkeypatch, capsys):
         assert main([*command, "--images", "16", "--epochs", "2"]) == 0
     assert "step_milliseconds" in capsys.readouterr().out
     runs = read_study(out).runs
-    naive, kron = (runs[f"resnet18-{method}-seed1"].outcome for method in resnet.METHODS)
-    for outcome in (naive, kron):
+    naive, dco, kron = (runs[f"resnet18-{method}-seed1"].outcome for method in resnet.METHODS)
+    for outcome in (naive, dco, kron):
         assert 0 <= outcome["average"] <= 100
         assert len(outcome["step_milliseconds"]) == len(outcome["seconds_after_training"]) == 2
     assert naive["memory_bytes"] == 0
+    # 200 directions of convolution, normalisation and head for each of two tasks.
+    parts = (2 + 27) + (2 + 1) * 3 + (10 + 32) + (10 + 1)
+    assert dco["memory_bytes"] == 2 * 4 * 200 * (parts + 6 + 1)  # with targets and weights
     # Factors of the convolution and the head with their biases, the normalisation's diagonal.
     assert kron["memory_bytes"] == 4 * (28**2 + 2**2 + 33**2 + 10**2 + 2 * 2)
     lines = make_table(["resnet"], tmp_path).splitlines()
     assert lines[2].startswith(f"| naive | {naive['average']:.2f} | {naive['bwt']:.2f} |")
-    assert lines[3].startswith("| dco-kron |")
+    assert lines[3].startswith("| dco |")
+    assert lines[4].startswith("| dco-kron |")
