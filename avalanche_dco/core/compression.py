@@ -224,7 +224,7 @@ def _targets(
             if known is not None and task < len(known):
                 distance = known[task] - here_old[columns]
                 gram = S[columns[:, None], columns]
-                target = target + BW[mine[:, None], columns] @ _pinv(gram) @ distance
+                target = target + BW[mine[:, None], columns] @ _solved(gram, distance)
             rows.append(target)
         return torch.stack(rows)
 
@@ -239,7 +239,13 @@ def _targets(
     return torch.stack(of_parameters, dim=1)
 
 
-def _pinv(gram: Tensor) -> Tensor:
-    # Directions overlap, so that their Gram matrix may be singular; what is below single
-    # precision's noise is taken as zero.
-    return torch.linalg.pinv(gram.double(), rtol=1e-5, hermitian=True).to(gram)
+def _solved(gram: Tensor, distance: Tensor) -> Tensor:
+    """S^+ times a vector.
+
+    Directions overlap, so that their Gram matrix may be singular; what is below single precision's
+    noise is taken as zero.
+    """
+    values, vectors = torch.linalg.eigh(gram.double())
+    codes = vectors.T @ distance.double()
+    codes = torch.where(values > 1e-5 * values[-1], codes / values, 0)
+    return (vectors @ codes).to(distance)
