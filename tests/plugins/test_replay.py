@@ -52,7 +52,7 @@ def test_it_leaves_replay_its_effect(plugin, beside_replay, replay_alone):
 
 class TestDefaultStrength:
     @pytest.mark.parametrize(
-        ("plugin", "alone", "beside"), [(DCOPlugin, 100, 0.1), (DCOKronPlugin, 100, 3)]
+        ("plugin", "alone", "beside"), [(DCOPlugin, 3, 0.1), (DCOKronPlugin, 100, 3)]
     )
     def test_it_is_lower_beside_replay(self, plugin, alone, beside):
         for others, expected in (([], alone), ([ReplayPlugin(10)], beside)):
