@@ -86,7 +86,7 @@ TARGETS = (
     _target(
         f"{_HELPERS}/compression.py",
         "The directions of many tasks in constant memory.",
-        *("core.compression", "core.compressed_tasks"),
+        *("core.compression", "core.compression_loss", "core.compressed_tasks"),
         explained=True,
     ),
     _target(
