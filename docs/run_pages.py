@@ -196,4 +196,5 @@ def main(wanted: str = "") -> None:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))  # pages also use the benchmarks, which are not installed
     main(*sys.argv[1:])

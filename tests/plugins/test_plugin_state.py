@@ -240,7 +240,7 @@ class TestFiles:
         with pytest.raises(CheckpointError, match="does not exist"):
             load_plugin_state(EWCPlugin(1.0), tmp_path / "none.pt")
         (tmp_path / "text.pt").write_text("Hello")
-        with pytest.raises(CheckpointError, match="damaged, or is no file of plain tensors"):
+        with pytest.raises(CheckpointError, match="damaged, or is not a file of plain tensors"):
             load_plugin_state(EWCPlugin(1.0), tmp_path / "text.pt")
         with pytest.raises(CheckpointError, match="map_location='cuda:77' names no device"):
             load_plugin_state(EWCPlugin(1.0), tmp_path / "text.pt", map_location="cuda:77")
@@ -251,7 +251,7 @@ class TestFiles:
                 return (open, (str(tmp_path / "written"), "w"))
 
         torch.save({"kind": Evil()}, tmp_path / "evil.pt")
-        with pytest.raises(CheckpointError, match="no file of plain tensors"):
+        with pytest.raises(CheckpointError, match="not a file of plain tensors"):
             load_plugin_state(EWCPlugin(1.0), tmp_path / "evil.pt")
         assert not (tmp_path / "written").exists()
 
