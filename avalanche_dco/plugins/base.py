@@ -64,8 +64,7 @@ class DirectionConstrainedPlugin(
         super().__post_init__()
         self._wait = Wait()
 
-    @property
-    def _ALONE(self) -> float:  # type: ignore[override]  # noqa: N802
+    def _strength_alone(self) -> float:
         return 3.0 if self.directions == "eigen" else 100.0
 
     @property

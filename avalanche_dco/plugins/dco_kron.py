@@ -72,7 +72,7 @@ class DCOKronPlugin(DefaultStrength, InputChecks, PluginState, DeclaredSettings,
     """
 
     _KEEPS = (Kept("curvature", Stated(Curvature)),)
-    _ALONE, _BESIDE_REPLAY = 100.0, 3.0
+    _BESIDE_REPLAY = 3.0
 
     dco_lambda: float = setting(
         default=None,
@@ -137,6 +137,9 @@ class DCOKronPlugin(DefaultStrength, InputChecks, PluginState, DeclaredSettings,
         """What the capacity meter asks about gradients; None before the first experience."""
         known = self.curvature.layers or self.curvature.diagonal
         return DampedShare(self.curvature, self._strength(self.curvature)) if known else None
+
+    def _strength_alone(self) -> float:
+        return 100.0
 
     def _strength(self, curvature: Curvature) -> float:
         return curvature.strength(self.dco_lambda, self.growth)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -44,7 +45,6 @@ class DefaultStrength:
     directions that the penalty holds. A strength that is given is left as it is.
     """
 
-    _ALONE: ClassVar[float]
     _BESIDE_REPLAY: ClassVar[float]
 
     dco_lambda: float
@@ -55,12 +55,16 @@ class DefaultStrength:
         self._automatic: float | None = None
         """The strength, while nobody has given or assigned another."""
         if self.dco_lambda is None:
-            self.dco_lambda = self._automatic = self._ALONE
+            self.dco_lambda = self._automatic = self._strength_alone()
+
+    @abstractmethod
+    def _strength_alone(self) -> float:
+        """The default without replay."""
 
     def before_training(self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any) -> None:
         """Look for replay."""
         if self.dco_lambda == self._automatic:
-            self._automatic = self._BESIDE_REPLAY if replays(strategy) else self._ALONE
+            self._automatic = self._BESIDE_REPLAY if replays(strategy) else self._strength_alone()
             self.dco_lambda = self._automatic
         super().before_training(strategy, *args, **kwargs)  # type: ignore[misc]
 
