@@ -1,6 +1,7 @@
 """The wheel, installed into an empty environment, runs the tutorial and the examples."""
 
 import re
+import shutil
 import subprocess
 import sys
 import venv
@@ -17,7 +18,8 @@ pytestmark = pytest.mark.slow
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment that has the wheel and what it declares, and nothing else."""
     folder = tmp_path_factory.mktemp("wheel")
-    pip = ["-m", "pip", "--quiet"]
+    pip = ["-I", "-m", "pip", "--quiet"]  # -I: neither this folder nor PYTHONPATH
+    shutil.rmtree(ROOT / "build", ignore_errors=True)  # modules of earlier builds
     build = [sys.executable, *pip, "wheel", str(ROOT), "--no-deps", "--wheel-dir", str(folder)]
     subprocess.run(build, check=True)
     (wheel,) = folder.glob("avalanche_dco-*.whl")
@@ -49,7 +51,7 @@ def test_the_installed_package_is_the_wheel_and_nothing_of_the_repository(
 
 
 def test_nothing_is_installed_that_the_wheel_does_not_need(python: Path) -> None:
-    command = [python, "-m", "pip", "list", "--format=freeze"]
+    command = [python, "-I", "-m", "pip", "list", "--format=freeze"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     names = {line.split("==")[0].lower() for line in listed.splitlines()}
     assert "avalanche-lib" in names
