@@ -71,7 +71,6 @@ def from_wandb(directory: Path) -> dict[str, list[Any]]:
 def test_five_loggers_and_a_hand_computation_agree(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     streams = permuted_digits(EXPERIENCES)
     model = nn.Sequential(nn.Linear(INPUT_SIZE, 32), nn.ReLU(), nn.Linear(32, 10))
@@ -82,7 +81,9 @@ def test_five_loggers_and_a_hand_computation_agree(
             InteractiveLogger(),
             TextLogger(text_file),
             tensorboard,
-            WandBLogger(run_name="agree", dir=tmp_path, save_code=False),
+            WandBLogger(
+                run_name="agree", dir=tmp_path, save_code=False, params={"mode": "offline"}
+            ),
             frame_logger,
             CSVLogger(str(tmp_path / "csv")),  # must not trip over what it does not know
         ]
