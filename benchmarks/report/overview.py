@@ -123,7 +123,7 @@ def overview_svg(results: Path, names: list[str]) -> str:
             if front:
                 axes.step(*zip(*front, strict=True), where="post", color=_OTHERS, linewidth=0.8)
             axes.set(xscale="log", yscale="log", title=STREAMS[stream])
-            axes.set_xlabel("training time / Naive's")
+            axes.set_xlabel("time on Split MNIST / Naive's")
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(alpha=0.3)
             axes.margins(x=0.15)
