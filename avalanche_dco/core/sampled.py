@@ -18,16 +18,6 @@ power iteration from the row of largest norm. This is exact for rank one.
 the mean squared change of the outputs on k samples, to first order. So the unit of lambda is
 that of DCO-KRON (:mod:`avalanche_dco.core.kronecker`), whatever k is.
 
-**Eigendirections.** For uncoupled layers, a parameter's matrix :math:`M = \sum_i w_i w_i^\top`,
-:math:`w_i = u_i v_i^\top`, is close to a Kronecker product (:mod:`avalanche_dco.core.kronecker`):
-
-.. math:: M \approx \frac{S \otimes A}{tr M}, \qquad S = \sum_i ||v_i||^2 u_i u_i^\top, \quad
-          A = \sum_i ||u_i||^2 v_i v_i^\top,
-
-which has the same partial traces S and A. Its eigenvectors are rank-one matrices as well,
-:math:`p_i q_j^\top` with weights :math:`s_i a_j / tr M`. The k largest of them say more about
-samples that were not drawn than k samples do.
-
 See :mod:`avalanche_dco.core.directions` for the index legend.
 """
 
@@ -37,7 +27,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize, pad
 
 from avalanche_dco.core.autoencoder import broken_gradient
 from avalanche_dco.core.directions import Directions
@@ -141,28 +130,6 @@ class Sampled:
         S = self.directions.gram()
         return S.square().sum(1) / S.diagonal().sum()
 
-    def eigendirections(self) -> Sampled:
-        """The k largest eigendirections of the Kronecker product nearest to every parameter's."""
-        k = self.directions.k
-        factors = {}
-        for name, f in self.directions.factors.items():
-            U, V = f.U.double(), f.V.double()
-            u, v = (torch.linalg.vector_norm(factor, dim=0) for factor in (U, V))
-            trace = (u * v).square().sum()
-            (s, P), (a, Q) = _eigen(U * v), _eigen(V * u)
-            weights = torch.outer(s, a / trace.clamp(min=_LEAST)).flatten()
-            largest = weights.topk(min(k, len(weights)))
-            root = largest.values.pow(0.25)
-            row, column = largest.indices // len(a), largest.indices % len(a)
-            none = (0, k - len(root))  # a small parameter has fewer
-            factors[name] = Factors(
-                pad(P[:, row] * root, none).to(f.U),
-                pad(Q[:, column] * root, none).to(f.V),
-                f.shape,
-                f.start,
-            )
-        return Sampled(Directions(k, factors), self.lost, self.vanished)
-
     def like_trained(self) -> Sampled:
         """The same directions, so long that the largest eigenvalue of W^T W is 1.
 
@@ -176,19 +143,6 @@ class Sampled:
             for name, f in self.directions.factors.items()
         }
         return Sampled(Directions(self.directions.k, factors), self.lost, self.vanished)
-
-
-def _eigen(X: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues that are not negative, and eigenvectors as columns, of X X^T.
-
-    :param X: r x n, in double precision; with n < r, the smaller X^T X is decomposed.
-    """
-    if X.shape[0] <= X.shape[1]:
-        values, vectors = torch.linalg.eigh(X @ X.mT)
-        return values.clamp(min=0), vectors
-    values, vectors = torch.linalg.eigh(X.mT @ X)
-    values = values.clamp(min=0)
-    return values, normalize(X @ vectors, dim=0)
 
 
 def _nearest(G: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -185,8 +185,8 @@ class DirectionConstrainedPlugin(
                 self._k_to_learn,
                 x_star,
                 self._wait,
-                like_trained=self._COMPRESSES,
-                eigen=self.directions == "eigen",
+                like_trained=self._COMPRESSES and self.directions == "sampled",
+                eigen=self.directions == "eigen" and not self._COMPRESSES,
             )
         return learn_directions(
             strategy,

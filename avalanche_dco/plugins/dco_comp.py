@@ -10,7 +10,8 @@ from torch import Tensor
 from avalanche_dco.core.compressed_tasks import CompressedTasks, Layout
 from avalanche_dco.core.compression import Loss, Start, compress
 from avalanche_dco.core.directions import Directions
-from avalanche_dco.core.factors import Weights, bytes_of_directions
+from avalanche_dco.core.eigendirections import merge
+from avalanche_dco.core.factors import Weights, bytes_of_directions, matrix_shape
 from avalanche_dco.core.penalty import Penalty
 from avalanche_dco.plugins.base import DirectionConstrainedPlugin
 from avalanche_dco.plugins.support.direction_settings import DirectionKind, LayerWeights
@@ -21,16 +22,28 @@ from avalanche_dco.plugins.support.settings import authors, paper, setting
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
 
+_OF_COMPRESSION = (
+    "shrink_new_task_k",
+    "compression_updates",
+    "compression_lr",
+    "compression_start",
+    "compression_loss",
+)
+"""Arguments that matter only if directions are compressed by training."""
+
 
 class DCOCompPlugin(DirectionConstrainedPlugin):
     """Compressed Direction-Constrained Optimization (DCO-COMP): Algorithm 1 with compression.
 
     Like :class:`avalanche_dco.DCOPlugin`, whose arguments it shares, but all experiences together
-    keep ``k`` directions: ``k // 2`` that they share and ``k // 2i`` of their own for each of i
-    experiences. Memory, and the time of a training step, do not grow with the number of
-    experiences; only ``k`` numbers per experience, the targets, are added (``k`` for each parameter
-    of the model with ``couple_layers=False``). A head that only one experience uses belongs to this
-    experience's own directions only, so many heads take the memory of one.
+    keep ``k`` directions. Memory, and the time of a training step, do not grow with the number of
+    experiences. By default the directions are computed in closed form.
+
+    With the paper's compression (``directions="trained"``), ``k // 2`` of them are shared and
+    ``k // 2i`` belong to each of i experiences; ``k`` numbers per experience, the targets, are
+    added (``k`` for each parameter of the model with ``couple_layers=False``). A head that only one
+    experience uses then belongs to this experience's own directions only, so many heads take the
+    memory of one.
 
     >>> import torch
     >>> from avalanche.training.supervised import Naive
@@ -40,8 +53,8 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[DCOCompPlugin(k=1000)])
 
-    Beside DCO's metrics it reports ``DCO_CompressionError``, the relative reconstruction error of
-    each compression update.
+    Beside DCO's metrics it reports ``DCO_CompressionError``, the share of the directions' energy
+    that is lost, or the relative reconstruction error of each compression update.
     """
 
     _COMPRESSES = True
@@ -63,21 +76,14 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     rho: float = DirectionConstrainedPlugin.SETTINGS["rho"].but(
         published=authors(1.0, among=(100.0, 1000.0))
     )
-    # Sampled directions span much, and a compression keeps little of that. Eigendirections have no
-    # parts in several parameters that belong together.
     directions: DirectionKind = DirectionConstrainedPlugin.SETTINGS["directions"].but(
-        default="trained",
+        binding=True,
         choices={
-            kind: meaning
-            for kind, meaning in DirectionConstrainedPlugin.SETTINGS["directions"].choices.items()
-            if kind != "eigen"
+            **DirectionConstrainedPlugin.SETTINGS["directions"].choices,
+            "eigen": "the k largest eigendirections, parameter by parameter, of all experiences "
+            "together, in closed form, from gradients of the outputs of new_task_k samples at x* "
+            "and the directions kept so far; for uncoupled layers",
         },
-    )
-    gradients_per_update: int = DirectionConstrainedPlugin.SETTINGS["gradients_per_update"].but(
-        default=16
-    )
-    autoencoder_updates: int = DirectionConstrainedPlugin.SETTINGS["autoencoder_updates"].but(
-        default=50
     )
     autoencoder_lr_decay: float = DirectionConstrainedPlugin.SETTINGS["autoencoder_lr_decay"].but(
         published=authors(0.99)
@@ -88,7 +94,7 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     new_task_k: int | None = setting(
         default=None,
         at_least=1,
-        none="a quarter of k",
+        none="k with directions='eigen', a quarter of k with others",
         published=authors(250, split_mnist=200),
         meaning="number of directions learned for a new experience before they are compressed. "
         "Tasks that have much in common do better with more, up to k.",
@@ -104,7 +110,7 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
         },
     )
     compression_updates: int = setting(
-        default=20,
+        default=50,
         at_least=1,
         published=authors(50),
         meaning="number of updates of the compression.",
@@ -139,8 +145,10 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     def __post_init__(self) -> None:
         """Nothing has been learned yet."""
         super().__post_init__()
+        if self.directions == "eigen":
+            self._refuse_without_effect(_OF_COMPRESSION, "directions in closed form")
         if self.new_task_k is None:
-            self.new_task_k = max(1, self.k // 4)
+            self.new_task_k = self.k if self.directions == "eigen" else max(1, self.k // 4)
         self._tasks: CompressedTasks | None = None
 
     @property
@@ -154,7 +162,11 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
     def _stored(
         self, strategy: SupervisedTemplate, directions: Directions, shares: Tensor, x_star: Weights
     ) -> dict[str, Any]:
-        """Step 4: compress and update {W^1, ..., W^i} by Eq. (dco_comp1) and (dco_comp2)."""
+        """Step 4: compress and update {W^1, ..., W^i}, by Eq. (dco_comp1) and (dco_comp2)."""
+        if self.directions == "eigen":
+            tasks, lost = merge(self._tasks, directions, x_star, self.k)
+            publish(strategy, "DCO_CompressionError", lost, strategy.clock.train_iterations)
+            return {"_tasks": tasks, "penalty": tasks.penalty()}
         tasks, errors = compress(
             self._tasks,
             directions,
@@ -186,6 +198,8 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
         self._tasks, self.penalty = tasks, penalty  # both or, if interrupted, none
 
     def _bytes_expected(self, constrained: Weights) -> int:
+        if self.directions == "eigen":
+            return self._bytes_in_closed_form(constrained)
         if self._tasks is None:  # targets twice, in the tasks and in their penalty; weights, shares
             targets = self._targets_each(constrained) * self.k
             return bytes_of_directions(constrained, self.k, 2 * (targets + self.k))
@@ -195,6 +209,15 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
         new = {name: p for name, p in constrained.items() if name not in held}
         rounded = max(1, layout.k / before.k)  # own columns are whole ones
         return int(rounded * self.memory_bytes) + bytes_of_directions(new, layout.own, targets)
+
+    def _bytes_in_closed_form(self, constrained: Weights) -> int:
+        """Directions as many as there are or k, their targets, the penalty's; weights."""
+        held = {} if self._tasks is None else self._tasks.directions.factors
+        unused = {name: f for name, f in held.items() if name not in constrained}
+        sizes = [(min(self.k, p.numel()), p.shape) for p in constrained.values()]
+        sizes += [(f.U.shape[1], f.shape) for f in unused.values()]
+        numbers = sum(width * (sum(matrix_shape(shape)) + 1) for width, shape in sizes)
+        return bytes_of_directions(constrained, 0, numbers + self.k * (len(sizes) + 1))
 
     def _restored(self) -> None:
         self._keep(self._tasks)

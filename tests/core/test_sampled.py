@@ -122,56 +122,6 @@ def test_a_broken_gradient_is_refused_by_name(bad):
         sampled([rank_one({"a": (2, 3), "b": (3,)}, 2), gradient])
 
 
-def second_moments(gradients, name):
-    """M and its partial traces S and A, by their definition."""
-    G = torch.stack([g[name].reshape(len(g[name]), -1) for g in gradients]) / len(gradients) ** 0.5
-    M = torch.einsum("nrc,nsd->rcsd", G, G)
-    return M, torch.einsum("rcsc->rs", M), torch.einsum("rcrd->cd", M)
-
-
-@pytest.mark.parametrize("count", [3, 9])
-@given(seed=seeds)
-def test_eigendirections_are_those_of_the_kronecker_product_with_the_same_partial_traces(
-    count, seed
-):
-    """With fewer and with more samples than rows and columns."""
-    shape = {"w": (4, 2), "conv": (3, 2, 3), "bias": (5,)}
-    gradients = [rank_one(shape, seed + i) for i in range(count)]
-    result = sampled(gradients).eigendirections()
-    assert result.directions.k == count
-    for name, f in result.directions.factors.items():
-        M, S, A = second_moments(gradients, name)
-        whole = torch.kron(S, A) / torch.einsum("rcrc->", M)
-        values, vectors = torch.linalg.eigh(whole)
-        largest = vectors[:, -count:] * values[-count:].clamp(min=0).sqrt()
-        W = torch.einsum("rk,ck->rck", f.U, f.V).reshape(len(whole), -1)
-        torch.testing.assert_close(W @ W.T, largest @ largest.T, rtol=1e-7, atol=1e-9)
-        if count >= len(whole):
-            found = (W @ W.T).reshape(M.shape)
-            torch.testing.assert_close(torch.einsum("rcsc->rs", found), S, **EXACT)
-            torch.testing.assert_close(torch.einsum("rcrd->cd", found), A, **EXACT)
-
-
-@given(seeds)
-def test_eigendirections_are_exact_for_a_kronecker_product(seed):
-    """Every row vector with every column vector."""
-    generator = torch.Generator().manual_seed(seed)
-    rows, columns = (torch.randn(n, 3, generator=generator).double() for n in (3, 2))
-    gradients = [{"w": torch.outer(u, v)} for u in rows.T for v in columns.T]
-    W = explicit_matrix(sampled(gradients).eigendirections().directions)
-    M, _, _ = second_moments(gradients, "w")
-    torch.testing.assert_close(W @ W.T, M.reshape(6, 6), **EXACT)
-
-
-def test_eigendirections_of_a_parameter_without_gradient_are_zero():
-    gradients = [
-        rank_one({"w": (4, 3)}, i) | {"unused": torch.zeros(2, 3).double()} for i in (1, 2)
-    ]
-    factors = sampled(gradients).eigendirections().directions.factors
-    assert not factors["unused"].U.any()
-    assert factors["w"].U.any()
-
-
 @given(shapes, seeds)
 def test_like_trained_ones_they_have_a_largest_eigenvalue_of_one(shape, seed):
     result = sampled([rank_one(shape, seed + i) for i in range(4)])

@@ -10,7 +10,7 @@ from avalanche.models import IncrementalClassifier, MultiHeadClassifier, MultiTa
 from torch import nn
 
 from avalanche_dco import DCOComp, DCOCompPlugin
-from avalanche_dco.errors import SettingError
+from avalanche_dco.errors import SettingError, StateError
 from avalanche_dco.plugins import dco_comp as compression_of_plugin
 from avalanche_dco.plugins.support import direction_learning
 from tests.support.learning import (
@@ -27,6 +27,7 @@ from tests.support.learning import (
 )
 
 COMP = QUICK | {"compression_updates": 3}
+EIGEN = {"k": 24, "penalty_every": 1}
 
 
 class MultiHead(MultiTaskModule):
@@ -46,10 +47,11 @@ def trained(plugins):
     return weights_of(model)
 
 
-def test_differs_from_naive_and_is_the_same_for_the_same_seed():
-    first = trained([DCOCompPlugin(**COMP)])
+@pytest.mark.parametrize("settings", [COMP, EIGEN])
+def test_differs_from_naive_and_is_the_same_for_the_same_seed(settings):
+    first = trained([DCOCompPlugin(**settings)])
     assert not torch.allclose(first, trained([]))
-    assert torch.equal(first, trained([DCOCompPlugin(**COMP)]))
+    assert torch.equal(first, trained([DCOCompPlugin(**settings)]))
 
 
 def test_forgets_less_than_naive_on_permuted_digits():
@@ -58,6 +60,74 @@ def test_forgets_less_than_naive_on_permuted_digits():
     errors = errors_on_two_permutations([DCOCompPlugin(k=128, **settings)])
     assert errors[0] < 0.8 * errors_on_two_permutations([])[0]
     assert errors[1] < 0.15
+
+
+def test_the_default_forgets_less_than_naive_and_keeps_a_constant_memory():
+    errors = errors_on_two_permutations([DCOCompPlugin(k=128)])
+    assert errors[0] < 0.6 * errors_on_two_permutations([])[0]
+    assert errors[1] < 0.15
+
+
+class TestClosedForm:
+    def test_memory_and_penalty_do_not_grow_with_the_experiences(self):
+        plugin = DCOCompPlugin(**EIGEN)
+        strategy = naive(small_mlp(), [plugin], train_epochs=1)
+        kept = []
+        for experience in blobs(5).train_stream:
+            strategy.train(experience)
+            kept.append(plugin.memory_bytes)
+        widths = [f.U.shape[1] for f in plugin.penalty.directions.factors.values()]
+        assert widths == [24, 8, 24, 3]
+        assert len(set(kept)) == 1
+
+    def test_the_share_that_is_lost_is_reported(self):
+        strategy = train(small_mlp(), blobs(), [DCOCompPlugin(**EIGEN)])
+        metrics = strategy.evaluator.get_all_metrics()
+        (lost,) = metrics["DCO_CompressionError/train_phase/train_stream/Task000/Exp001"][1]
+        assert 0 < lost < 1
+
+    def test_new_task_k_is_the_number_of_samples(self):
+        plugin = DCOCompPlugin(**EIGEN, new_task_k=5)
+        train(small_mlp(), blobs(), [plugin])
+        assert plugin.penalty.directions.factors["0.weight"].U.shape[1] == 24
+
+    @pytest.mark.parametrize(
+        "setting",
+        [
+            {"compression_updates": 7},
+            {"compression_lr": 0.1},
+            {"compression_start": "noise"},
+            {"compression_loss": "directions"},
+            {"shrink_new_task_k": True},
+        ],
+    )
+    def test_settings_without_an_effect_are_refused(self, setting):
+        (name,) = setting
+        with pytest.raises(SettingError, match=f"{name}=.* has no effect .* in closed form"):
+            DCOCompPlugin(**setting)
+        DCOCompPlugin(directions="trained", **setting)
+
+    def test_a_state_of_another_kind_of_directions_is_refused(self):
+        plugin, other = DCOCompPlugin(**EIGEN), DCOCompPlugin(**(COMP | {"k": 24}))
+        train(small_mlp(), blobs(), [plugin])
+        with pytest.raises(StateError, match="directions"):
+            other.load_state_dict(plugin.state_dict(), small_mlp())
+
+    def test_a_parameter_frozen_since_an_earlier_experience_keeps_its_directions(self):
+        model, plugin = small_mlp(), DCOCompPlugin(**EIGEN)
+        strategy = naive(model, [plugin])
+        first, second = blobs().train_stream
+        strategy.train(first)
+        model[0].requires_grad_(False)
+        strategy.train(second)
+        assert plugin.penalty.directions.factors["0.weight"].U.shape[1] == 12  # with its bias, k
+
+    def test_many_heads_take_the_memory_of_one(self):
+        plugin = DCOCompPlugin(**EIGEN)
+        train(MultiHead(), two_classes_per_task(6), [plugin])
+        heads = [f for n, f in plugin.penalty.directions.factors.items() if n.startswith("head")]
+        assert len(heads) == 12
+        assert sum(f.U.shape[1] for f in heads[:-2]) <= 24
 
 
 def test_memory_and_penalty_do_not_grow_with_the_experiences():
@@ -120,7 +190,8 @@ def test_penalty_and_compression_error_are_reported():
     assert all(value > 0 for value in penalties)
 
 
-def test_growing_head():
+@pytest.mark.parametrize("settings", [COMP, EIGEN])
+def test_growing_head(settings):
     class Growing(nn.Module):
         def __init__(self):
             super().__init__()
@@ -130,7 +201,7 @@ def test_growing_head():
         def forward(self, x):
             return self.head(self.body(x).relu())
 
-    plugin = DCOCompPlugin(**COMP)
+    plugin = DCOCompPlugin(**settings)
     train(Growing(), split_blobs(3), [plugin])
     assert plugin.penalty.directions.factors["head.classifier.weight"].shape == (6, 5)
 
@@ -221,10 +292,11 @@ def test_memory_with_a_head_per_task_grows_by_the_targets_alone():
         assert plugin.penalty.directions.nbytes == 4 * numbers
 
 
+@pytest.mark.parametrize("settings", [COMP, EIGEN])
 @pytest.mark.filterwarnings("error:Experience")
-def test_memory_is_foretold_with_a_head_per_task():
+def test_memory_is_foretold_with_a_head_per_task(settings):
     def trained_with(limits):
-        plugin = DCOCompPlugin(**COMP)
+        plugin = DCOCompPlugin(**settings)
         strategy = naive(MultiHead(), [plugin], train_epochs=1)
         kept = []
         for limit, experience in zip(limits, two_classes_per_task(4).train_stream, strict=True):

@@ -63,6 +63,7 @@ PLUGINS: dict[str, Callable[[], SupervisedPlugin]] = {
     "dco-comp": lambda: DCOCompPlugin(**QUICK, couple_layers=True, compression_updates=3),
     "dco-sampled": lambda: DCOPlugin(6),
     "dco-comp-sampled": lambda: DCOCompPlugin(6, directions="sampled", compression_updates=3),
+    "dco-comp-eigen": lambda: DCOCompPlugin(6),
     "dco-kron": lambda: DCOKronPlugin(30.0, samples=40),
     "gpm": lambda: GPMPlugin(0.9, threshold_growth=0.003, samples=40),
     "sgp": lambda: SGPPlugin(0.9, samples=40),

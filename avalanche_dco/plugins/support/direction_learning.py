@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,6 +12,7 @@ from torch.nn import Parameter
 
 from avalanche_dco.core.autoencoder import fit_directions
 from avalanche_dco.core.directions import Directions
+from avalanche_dco.core.eigendirections import eigendirections
 from avalanche_dco.core.factors import Weights
 from avalanche_dco.core.sampled import SampledDirections
 from avalanche_dco.plugins.support.checks import warn_of_vanishing
@@ -29,8 +31,8 @@ def sample_directions(
     x_star: Weights,
     wait: Wait,
     *,
-    like_trained: bool,
-    eigen: bool,
+    like_trained: bool = False,
+    eigen: bool = False,
 ) -> tuple[Directions, Tensor] | None:
     """Make directions of gradients of single samples at x_i*, with dropout off.
 
@@ -64,7 +66,7 @@ def sample_directions(
         return None
     publish(strategy, "DCO_RankOneError", found.lost, strategy.clock.train_iterations)
     if eigen:
-        found = found.eigendirections()
+        found = replace(found, directions=eigendirections(found.directions, k))
     if like_trained:
         found = found.like_trained()
     return _of_reached(found.directions, sampler), found.shares()

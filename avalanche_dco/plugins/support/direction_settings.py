@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from avalanche_dco.errors import SettingError
@@ -282,14 +283,15 @@ class DirectionSettings(DeclaredSettings):
                 "couple_layers out."
             )
         if self.directions != "trained":
-            self._refuse_settings_of_training()
+            self._refuse_without_effect(_OF_TRAINING, "directions that are not trained")
 
-    def _refuse_settings_of_training(self) -> None:
-        for name in _OF_TRAINING:
+    def _refuse_without_effect(self, names: Iterable[str], what: str) -> None:
+        """Raise if one of these settings, which only trained directions have, is set."""
+        for name in names:
             value, default = getattr(self, name), self.SETTINGS[name].default
             unused = value != default and not (name == "autoencoder_updates" and value == 0)
             if unused:
                 raise SettingError(
-                    f"{name}={value!r} has no effect on directions that are not trained. "
-                    f"Write directions='trained', {name}={value!r}, or leave {name} out."
+                    f"{name}={value!r} has no effect on {what}. Write directions='trained', "
+                    f"{name}={value!r}, or leave {name} out."
                 )
