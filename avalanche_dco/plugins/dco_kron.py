@@ -30,7 +30,7 @@ from avalanche_dco.plugins.support.gradients import assign, outputs_of, snapshot
 from avalanche_dco.plugins.support.isolation import isolated
 from avalanche_dco.plugins.support.kept import Kept, Stated
 from avalanche_dco.plugins.support.push import can_travel, push_into_cone, training_batches
-from avalanche_dco.plugins.support.reporting import publish
+from avalanche_dco.plugins.support.reporting import progress_bar, publish
 from avalanche_dco.plugins.support.sampling import BatchStream
 from avalanche_dco.plugins.support.settings import DeclaredSettings, setting
 from avalanche_dco.plugins.support.state import PluginState
@@ -229,6 +229,7 @@ class DCOKronPlugin(DefaultStrength, InputChecks, PluginState, DeclaredSettings,
         stream = BatchStream(dataset.subset(chosen.tolist()), size)
         constrained = constrained_parameters(strategy.model, self.parameter_filter)
         estimator = CurvatureEstimator(strategy.model, constrained)
-        for batch in itertools.islice(stream, samples // size):
+        batches = itertools.islice(stream, samples // size)
+        for batch in progress_bar(strategy, batches, samples // size, "DCO-KRON: curvature"):
             estimator.observe(partial(outputs_of, strategy, batch), size)
         return estimator.finish()

@@ -25,7 +25,7 @@ EXPERIENCES = {10: 5, 100: 10}
 
 
 def split_cifar(classes: int, root: Path | None) -> CLScenario:
-    """Avalanche's benchmark: classes in their order, normalised; no augmentation, as in the paper.
+    """Avalanche's benchmark: classes in their order, normalised, not augmented (authors' code).
 
     :param classes: 10 or 100.
     """

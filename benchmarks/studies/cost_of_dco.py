@@ -7,8 +7,9 @@ Examples:
 
 Every variant but the default changes one thing of sampled directions with a strength of 100. Errors
 are those on a validation split: a tenth of each class is held out of the training data. Networks,
-epochs and learning rates are the paper's; of Permuted MNIST the first three tasks are learned, for
-three epochs each. Times are the processor's, of one thread, over those of Naive with the same seed.
+epochs and learning rates are the preset paper's; of Permuted MNIST the first three tasks are
+learned, for three epochs each. Times are the processor's, of one thread, over those of Naive with
+the same seed.
 
 Writes the study `cost-of-dco` and docs/figures/cost-of-dco.png. The paper's setting is in the
 figure with its kept results on test data (study `table-1`), where the time is that of a clock.

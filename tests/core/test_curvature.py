@@ -188,6 +188,37 @@ def test_nothing_trainable_is_left_out():
     assert all((part > 0).any() for part in found.diagonal.values())
 
 
+_OTHERS = {
+    "transposed convolution": lambda: nn.ConvTranspose1d(3, 2, 2, stride=2),
+    "group norm": lambda: nn.GroupNorm(1, 3),
+    "instance norm": lambda: nn.InstanceNorm1d(3, affine=True),
+    "one slope": nn.PReLU,
+    "weight norm": lambda: nn.utils.parametrizations.weight_norm(nn.Conv1d(3, 2, 2)),
+    "a class of its own": lambda: type("Own", (nn.Conv1d,), {"forward": _twice})(3, 2, 1),
+}
+
+
+def _twice(layer, x):
+    """What a layer does that only looks like one."""
+    return functional.conv1d(
+        functional.conv1d(x, layer.weight).repeat(1, 2, 1)[:, :3], layer.weight
+    )
+
+
+@pytest.mark.parametrize("kind", _OTHERS)
+def test_modules_that_have_no_matrix_have_the_diagonal(kind):
+    torch.manual_seed(0)
+    model = nn.Sequential(_OTHERS[kind](), nn.Flatten(), nn.LazyLinear(2)).double()
+    inputs = torch.randn(8, 3, 5, dtype=torch.float64)
+    model(inputs)
+    found = estimate(model, inputs)
+    assert found.layers.keys() == {"2.weight"}
+    used = {name for name, _ in model.named_parameters() if not name.startswith("2.")}
+    if kind == "a class of its own":  # its bias is not used
+        used.remove("0.bias")
+    assert found.diagonal.keys() == used != set()
+
+
 def test_diagonal_is_the_square_of_a_batch_and_on_average_that_of_the_samples():
     model = nn.Sequential(nn.LayerNorm(3), nn.Tanh()).double()
     inputs = torch.randn(6, 3, dtype=torch.float64)

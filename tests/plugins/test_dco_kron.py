@@ -3,8 +3,9 @@
 import pytest
 import torch
 from avalanche.core import SupervisedPlugin
+from avalanche.logging import InteractiveLogger
 from avalanche.models import MultiHeadClassifier, MultiTaskModule
-from avalanche.training.plugins import ReplayPlugin
+from avalanche.training.plugins import EvaluationPlugin, ReplayPlugin
 from avalanche.training.supervised import Naive
 from torch import nn
 
@@ -219,6 +220,12 @@ class TestEstimate:
             strategy.train(experience)
             assert after.seen == before.seen
 
+    def test_progress_is_shown_to_who_asks_for_it(self, capsys):
+        for loggers, shown in (([], False), ([InteractiveLogger()], True)):
+            evaluator = EvaluationPlugin(loggers=loggers)
+            train(small_mlp(), blobs(), [DCOKronPlugin()], evaluator=evaluator)
+            assert ("DCO-KRON: curvature" in capsys.readouterr().err) is shown
+
     def test_looks_at_no_more_samples_than_asked_for(self):
         seen = []
         strategy = naive(small_mlp(), [DCOKronPlugin(samples=10)], train_epochs=1)
@@ -347,6 +354,31 @@ class TestModels:
         strategy = train(model, benchmark, [DCOKronPlugin()])
         assert all(p.dtype == dtype for p in strategy.model.parameters())
         assert torch.isfinite(weights_of(model)).all()
+
+    def test_training_in_autocast(self):
+        """Forward passes in bfloat16 have factors in float32, near those of float32."""
+
+        class Cast(nn.Module):
+            def __init__(self, enabled):
+                super().__init__()
+                self.body, self.enabled = small_mlp(), enabled
+
+            def forward(self, x):
+                with torch.autocast("cpu", torch.bfloat16, enabled=self.enabled):
+                    return self.body(x)
+
+        plugins = []
+        for enabled in (False, True):
+            torch.manual_seed(0)
+            model, plugin = Cast(enabled), DCOKronPlugin()
+            strategy = train(model, blobs(), [plugin])
+            assert torch.isfinite(weights_of(strategy.model)).all()
+            plugins.append(plugin)
+        exact, cast = (plugin.curvature.layers for plugin in plugins)
+        assert cast.keys() == exact.keys() == {"body.0.weight", "body.2.weight"}
+        for name, factors in cast.items():
+            assert factors.A.dtype == factors.S.dtype == torch.float32
+            assert (factors.A - exact[name].A).norm() < 0.1 * exact[name].A.norm()
 
     def test_embeddings_recurrent_layers_and_tied_weights(self):
         class Words(nn.Module):

@@ -10,7 +10,7 @@ from avalanche.models import SimpleMLP
 from avalanche.training.plugins import EvaluationPlugin
 from torch import nn
 
-from avalanche_dco import DCOCompPlugin, DCOPlugin, GPMPlugin
+from avalanche_dco import DCOCompPlugin, DCOKronPlugin, DCOPlugin, GPMPlugin
 from avalanche_dco.baselines import AGEMPlugin, EWCPlugin, LwFPlugin, SynapticIntelligencePlugin
 from avalanche_dco.errors import CheckpointError, StateError
 from avalanche_dco.persistence import checkpoint, load_plugin_state, save_plugin_state
@@ -88,7 +88,9 @@ def test_an_untrained_plugin_has_an_empty_state(method):
     PLUGINS[method]().load_state_dict(state)
 
 
-@pytest.mark.parametrize("make", [lambda: DCOPlugin(**QUICK), lambda: EWCPlugin(1.0), LwFPlugin])
+@pytest.mark.parametrize(
+    "make", [lambda: DCOPlugin(**QUICK), DCOKronPlugin, lambda: EWCPlugin(1.0), LwFPlugin]
+)
 def test_a_head_that_grows_after_loading(make):
     stream = split_blobs(3).train_stream
     model = GrowingMLP()

@@ -29,7 +29,10 @@ CALLBACKS = (
     "after_update",
     "after_training_iteration",
 )
-LOOKS = ("item", "tolist", "__float__", "__int__", "__bool__", "__index__")
+LOOKS = (
+    *("item", "tolist", "__float__", "__int__", "__bool__", "__index__", "__contains__"),
+    *("cpu", "numpy", "nonzero", "equal", "allclose"),
+)
 
 
 @pytest.mark.parametrize("name", PLUGINS)
@@ -47,9 +50,9 @@ def test_no_number_is_looked_at_for_which_a_device_would_have_to_wait(name, monk
             for look in LOOKS:
                 original = getattr(Tensor, look)
 
-                def noted(tensor, look=look, original=original, callback=callback):
+                def noted(tensor, *given, look=look, original=original, callback=callback):
                     looks.append((callback, look))
-                    return original(tensor)
+                    return original(tensor, *given)
 
                 patch.setattr(Tensor, look, noted)
             return getattr(type(plugin), callback)(plugin, *args, **kwargs)

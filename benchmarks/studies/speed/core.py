@@ -29,7 +29,7 @@ Row = dict[str, Any]
 Weights = dict[str, Tensor]
 Action = Callable[[], object]
 
-_STRENGTH, _CLIP, _LR = 100.0, 20.0, 1e-3  # the paper's, for MNIST
+_STRENGTH, _CLIP, _LR = 100.0, 20.0, 1e-3  # the preset paper's, for MNIST
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ _QUICK_DCO = {"k": 4}
 def trainings(sizes: Sizes, data_root: Path | None) -> Iterator[Row]:
     """Whole trainings, in a process each, all methods in turn for each seed, against Naive's.
 
-    The network, epochs and batches of each benchmark are the paper's; the plugins of this package
-    have their default settings.
+    The network, epochs and batches of each benchmark are the preset paper's; the plugins of this
+    package have their default settings.
 
     :param sizes: how much is measured.
     :param data_root: folder that holds MNIST; without it Split MNIST is left out.

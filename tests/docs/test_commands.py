@@ -1,0 +1,125 @@
+"""The commands that pages show for kept results are those that make these results."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+from benchmarks.__main__ import COMMANDS, _parser
+from benchmarks.commands.arguments import request
+from benchmarks.commands.sweep import read_choices
+from benchmarks.report.settings import default_settings, key_of
+from benchmarks.runs import planning
+from benchmarks.runs.jobs import Job
+from benchmarks.runs.kept import RESULTS, Study, read_study, study_path
+from benchmarks.runs.planning import Plan
+from benchmarks.runs.records import Run
+from docs.run_pages import ROOT
+
+PAGES = ["reproduction", "tuning", "compression", "baselines", "kron", "cost-of-dco"]
+_BLOCK = re.compile(r"^```(\S*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_LABELS = {
+    "cifar10.npz": "split5-cifar10.npz-345496a3",
+    "cifar100_noisy.npz": "split10-cifar100_noisy.npz-d6908971",
+}
+_CHOSEN_IN = "table-1-tuning/baselines"  # several sweeps, for a benchmark each, in one study
+
+
+def commands(page: str) -> Iterator[list[str]]:
+    """What a shell makes of the commands on a page that make runs, word by word."""
+    for language, block in _BLOCK.findall((ROOT / "docs" / f"{page}.md").read_text()):
+        if language in ("", "bash") and "python -m benchmarks" in block:
+            script = f'python() {{ printf "%s\\037" "${{@:3}}"; echo; }}\n{block}'
+            shell = subprocess.run(
+                ["bash", "-eu", "-c", script], capture_output=True, text=True, check=True
+            )
+            for line in shell.stdout.splitlines():
+                words = line.split("\037")[:-1]
+                if words[0] in ("run", "sweep", "compare"):
+                    yield words
+
+
+def planned(words: list[str]) -> list[Job]:
+    """The runs that a command makes."""
+    args = _parser(words[0]).parse_args(words)
+    plan = Plan(request(args))
+    if words[0] == "compare":
+        named = str(args.chosen.parent).removeprefix("runs/")
+        found = study_path(named) if study_path(named).exists() else study_path(_CHOSEN_IN)
+        plan = plan.with_chosen(read_choices(found, plan.benchmark))
+        return [plan.job(method, seed) for seed in args.seeds for method in args.methods]
+    sweeps = words[0] == "sweep"
+    return [
+        plan.job(method, seed, tried, "validation" if sweeps else "test")
+        for seed in args.seeds
+        for method in args.methods
+        for tried in plan.combinations((plan.grid if sweeps else plan.given_grid)(method))
+    ]
+
+
+def key(made: Job | Run) -> str:
+    """Equal for a job and the run it makes; settings that came later have their defaults."""
+    settings = default_settings(made.method) | dict(made.settings)
+    training = made.training if isinstance(made, Run) else made.training.as_json()
+    return key_of((made.benchmark, made.method, made.seed, made.split, training, settings))
+
+
+@cache
+def kept() -> dict[str, Study]:
+    """All studies of runs; other measurements are called as the command that makes them."""
+    named = {
+        str(path.relative_to(RESULTS)).removesuffix(".csv.xz"): path
+        for path in RESULTS.rglob("*.csv.xz")
+    }
+    return {name: read_study(path) for name, path in named.items() if name not in COMMANDS}
+
+
+def diverged(study: Study) -> Iterator[dict[str, Any]]:
+    """What a sweep tried in vain, as it recorded it."""
+    chosen = study.chosen if isinstance(study.chosen, list) else [study.chosen or {"methods": {}}]
+    for one in chosen:
+        for method, choice in one["methods"].items():
+            for candidate in choice.get("candidates", []):
+                if candidate["validation_error"] is None:
+                    yield {"benchmark": one["benchmark"], "method": method} | candidate["settings"]
+
+
+def has(job: Job, values: dict[str, Any]) -> bool:
+    """Whether a job is the one that is described by some of its values."""
+    all_values = {"benchmark": job.benchmark, "method": job.method, **job.training.as_json()}
+    all_values |= dict(job.settings)
+    return all(key_of(all_values[name]) == key_of(value) for name, value in values.items())
+
+
+@pytest.fixture(autouse=True)
+def _no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plan without the data: neither looked for nor hashed."""
+
+    def label(name: str, data: Any, _: object) -> str:
+        return name if data.npz is None else _LABELS[data.npz.name]
+
+    monkeypatch.setattr(planning, "provide", lambda *_: None)
+    monkeypatch.setattr(planning, "data_hashes", lambda *_: {})
+    monkeypatch.setattr(planning, "label", label)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_run_that_a_page_has_a_command_for_is_kept(page: str) -> None:
+    runs = {key(run) for study in kept().values() for run in study.runs.values()}
+    failed = [values for study in kept().values() for values in diverged(study)]
+    jobs = [job for words in commands(page) for job in planned(words)]
+    assert jobs
+    for job in jobs:
+        in_vain = job.split == "validation" and any(has(job, values) for values in failed)
+        assert key(job) in runs or in_vain, f"{job.title} {dict(job.settings)} {job.training}"
+
+
+def test_every_kept_run_has_a_command_on_a_page() -> None:
+    made = {key(job) for page in PAGES for words in commands(page) for job in planned(words)}
+    for name, study in kept().items():
+        for run in study.runs.values():
+            removed = run.settings.get("compression_start") == "largest"  # no such choice any more
+            assert removed or key(run) in made, f"{name}: {run.name}"
