@@ -39,6 +39,7 @@ from avalanche_dco.baselines import (
     SynapticIntelligencePlugin,
 )
 from avalanche_dco.errors import SettingError
+from benchmarks.runs.search import Ladder
 
 Setting = Mapping[str, Any]
 Constructor = Callable[..., SupervisedTemplate]
@@ -60,6 +61,8 @@ class Method:
     :param plugin: the class or function whose arguments are the method's settings; None if it
         has none.
     :param grid: for each tuned argument the values to try.
+    :param ladders: the arguments that a search tunes, such as the method's strength; every name of
+        the grid is among them.
     :param fixed: values that replace the plugin's defaults.
     :param data: the data of earlier experiences that a strategy holds apart from the plugins of
         this package, which know what they keep.
@@ -70,6 +73,7 @@ class Method:
     constructor: Constructor
     plugin: Callable[..., Any] | None = None
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    ladders: Mapping[str, Ladder] = field(default_factory=dict)
     fixed: Setting = field(default_factory=dict)
     data: Callable[[SupervisedTemplate], Any] = lambda strategy: ()
     marks: frozenset[str] = frozenset()
@@ -176,39 +180,65 @@ def _plugged(name: str, plugin: Callable[..., SupervisedPlugin], **entries: Any)
     return Method(name, with_plugin(plugin), plugin, **entries)
 
 
+# From the weakest to the strongest, with the plugin's default in its place.
+_THRESHOLD = Ladder(
+    (0.95, 0.99),
+    (0.5, 0.7, 0.8, 0.9, 0.95, 0.97, (0.95, 0.99), 0.99, 0.995, 0.999, 0.9995, 0.9999),
+)
+
 _ALL = (
     Method("naive", Naive),
-    Method("dco", DCO, DCOPlugin),
-    Method("dco-comp", DCOComp, DCOCompPlugin),
-    Method("dco-kron", DCOKron, DCOKronPlugin),
+    Method("dco", DCO, DCOPlugin, ladders={"dco_lambda": Ladder(3)}),
+    Method("dco-comp", DCOComp, DCOCompPlugin, ladders={"dco_lambda": Ladder(100)}),
+    Method("dco-kron", DCOKron, DCOKronPlugin, ladders={"dco_lambda": Ladder(100)}),
     _plugged(
         "ewc",
         EWCPlugin,
         grid={"ewc_lambda": (10, 20, 50, 100, 1000)},
+        ladders={"ewc_lambda": Ladder(100)},
         fixed={"half": True},
     ),
     _plugged(
         "si",
         SynapticIntelligencePlugin,
         grid={"si_lambda": (1, 10, 100, 1000)},
+        ladders={"si_lambda": Ladder(300)},
         fixed={"eps": 0.1, "max_importance": None},
     ),
     _plugged(
         "rwalk",
         RWalkPlugin,
         grid={"ewc_lambda": (0.01, 0.1, 1, 10)},
+        ladders={"ewc_lambda": Ladder(3)},
     ),
     Method(
         "gpm",
         GPM,
         GPMPlugin,
         grid={"threshold": ((0.95, 0.99), 0.95, 0.97)},
+        ladders={"threshold": _THRESHOLD},
         fixed={"samples": 300, "threshold_growth": 0.0, "project_head": True},
     ),
-    _plugged("sgp", SGPPlugin, grid={"alpha": (1, 10, 100)}),
-    _plugged("owm", OWMPlugin, grid={"alpha": (0.1, 1, 10)}),
-    _plugged("mas", MASPlugin, grid={"lambda_reg": (0.001, 0.01, 0.1, 1)}),
-    _plugged("lwf", LwFPlugin, grid={"alpha": (0.5, 1, 2, 5)}, fixed={"temperature": 2}),
+    _plugged(
+        "sgp",
+        SGPPlugin,
+        grid={"alpha": (1, 10, 100)},
+        ladders={"threshold": _THRESHOLD, "alpha": Ladder(10)},
+    ),
+    _plugged("owm", OWMPlugin, grid={"alpha": (0.1, 1, 10)}, ladders={"alpha": Ladder(1)}),
+    _plugged(
+        "mas",
+        MASPlugin,
+        grid={"lambda_reg": (0.001, 0.01, 0.1, 1)},
+        ladders={"lambda_reg": Ladder(0.1)},
+    ),
+    _plugged(
+        "lwf",
+        LwFPlugin,
+        grid={"alpha": (0.5, 1, 2, 5)},
+        ladders={"alpha": Ladder(1)},
+        fixed={"temperature": 2},
+    ),
     _plugged(
         "a-gem",
         AGEMPlugin,
@@ -219,6 +249,7 @@ _ALL = (
         "gem",
         _gem,
         grid={"memory_strength": (0.0, 0.5)},
+        ladders={"memory_strength": Ladder(0.5, (0.0, 0.25, 0.5, 0.75, 1.0))},
         fixed={"patterns_per_experience": 256},
         data=_gem_memory,
         marks=frozenset({REPLAY}),

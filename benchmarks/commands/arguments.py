@@ -113,7 +113,7 @@ def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
     )
     where.add_argument(
         "--jobs",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="runs at a time; default: one per core. The cores are shared out among "
         "them, so that --jobs 1 gives a run all cores",
@@ -174,7 +174,8 @@ def seed_number(text: str) -> int:
     return int(text)
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A number of things from the command line, at least one."""
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)

@@ -7,6 +7,7 @@ Example:
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 
 from rich import box
 from rich.table import Table
@@ -14,6 +15,7 @@ from rich.table import Table
 from benchmarks.commands.summary import marked, wide_console
 from benchmarks.methods import METHODS
 from benchmarks.presets import PRESETS
+from benchmarks.runs.search import Ladder
 from benchmarks.streams.catalogue import TASKS
 
 
@@ -38,9 +40,16 @@ def _benchmarks() -> Table:
 
 
 def _methods() -> Table:
-    shown = _table("Methods (--methods)", "name", "settings (--set)", "grid")
+    shown = _table(
+        "Methods (--methods)", "name", "settings (--set)", "grid", "ladder (sweep --tries)"
+    )
     for name, method in METHODS.items():
-        shown.add_row(marked(name), ", ".join(method.arguments), _values(method.grid))
+        shown.add_row(
+            marked(name),
+            ", ".join(method.arguments),
+            _values(method.grid),
+            _ladders(method.ladders),
+        )
     return shown
 
 
@@ -69,6 +78,14 @@ def _table(title: str, *columns: str) -> Table:
     for column in columns:
         shown.add_column(column, overflow="fold")
     return shown
+
+
+def _ladders(ladders: Mapping[str, Ladder]) -> str:
+    """Where each begins, and its values if they are not ..., 0.3, 1, 3, 10, ..."""
+    return ", ".join(
+        f"{name} from {ladder.start}" + (f" in {ladder.values}" if ladder.values else "")
+        for name, ladder in ladders.items()
+    )
 
 
 def _values(values: object) -> str:

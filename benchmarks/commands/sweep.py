@@ -5,6 +5,8 @@ Examples:
   python -m benchmarks sweep --benchmark split-digits --methods ewc --grid ewc_lambda=10,100,1000
   python -m benchmarks sweep --benchmark split-mnist --methods gpm --grid lr=0.001,0.01 \
       --grid weight_decay=0,0.001 --data-root ~/data
+  python -m benchmarks sweep --benchmark split-mnist --preset default --methods naive ewc gpm dco \
+      --tries 15 --data-root ~/data
   python -m benchmarks compare --benchmark split-digits --methods naive ewc dco \
       --chosen runs/chosen.json
 
@@ -15,6 +17,12 @@ at the end of the stream and on average over the seeds, is chosen. Test data are
 Grids are the paper's where it has one for the benchmark, else the method's own (`list` shows them);
 --grid replaces the values of one name, or adds a name, of the method or of the training. A setting
 whose training diverges is not chosen.
+
+--tries N searches instead of trying all combinations, with at most N of them for each method: the
+method's strength on its ladder (`list` shows it), the learning rate from 0.01 on the ladder 0.001,
+0.003, 0.01, ..., later_lr_factor (1 or 0.1) and weight_decay (0 or 0.001). It walks along one
+ladder after the other while the error falls and ends when no neighbour of what was chosen is
+better. What --set or --training sets stays as it is. A larger N later continues the search.
 """
 
 from __future__ import annotations
@@ -31,20 +39,28 @@ from rich.table import Table
 
 from avalanche_dco.errors import DCOError, SettingError
 from avalanche_dco.persistence.files import write_atomically
-from benchmarks.commands.arguments import add_shared_arguments, request
+from benchmarks.commands.arguments import add_shared_arguments, positive, request
 from benchmarks.commands.session import Session
 from benchmarks.commands.summary import wide_console
 from benchmarks.presets import Grid
 from benchmarks.runs.kept import read_study
 from benchmarks.runs.planning import Plan
+from benchmarks.runs.search import EDGE, STATUSES, Search
 from benchmarks.runs.training import Settings
 
 Choices = dict[str, dict[str, Any]]
+Candidate = dict[str, Any]
 CHOSEN = "chosen.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared_arguments(parser)
+    parser.add_argument(
+        "--tries",
+        type=positive,
+        metavar="N",
+        help="search with at most N combinations for each method, instead of trying a grid",
+    )
     parser.add_argument(
         "--chosen",
         type=Path,
@@ -56,20 +72,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Choose, and write down what was chosen."""
     plan = Plan(request(args))
+    if args.tries is None:
+        choices, session = _by_grid(plan, args)
+    else:
+        choices, session = _by_search(plan, args)
+    path = args.chosen or args.out / CHOSEN
+    write_choices(path, plan, args.seeds, choices)
+    if not args.json:
+        console = wide_console()
+        console.print(table_of_choices(choices))
+        if args.tries is not None:
+            console.print(table_of_searches(choices))
+        console.print(f"written to {path}")
+    return session.end(chosen=str(path), methods=choices)
+
+
+def _by_grid(plan: Plan, args: argparse.Namespace) -> tuple[Choices, Session]:
     grids = {method: plan.grid(method) for method in plan.request.methods}
     if not any(grids.values()):
         raise SettingError(
             f"there is nothing to choose: {', '.join(grids)} has no grid; give --grid NAME=V1,V2."
         )
     session = Session(args)
-    choices = choose(plan, grids, args.seeds, session)
-    path = args.chosen or args.out / CHOSEN
-    write_choices(path, plan, args.seeds, choices)
-    if not args.json:
-        console = wide_console()
-        console.print(table_of_choices(choices))
-        console.print(f"written to {path}")
-    return session.end(chosen=str(path), methods=choices)
+    return choose(plan, grids, args.seeds, session), session
+
+
+def _by_search(plan: Plan, args: argparse.Namespace) -> tuple[Choices, Session]:
+    if plan.request.grids:
+        raise SettingError(
+            "--grid names all values to try, --tries walks along ladders; drop one of them. What "
+            "the search should leave alone is written --set NAME=VALUE or --training NAME=VALUE."
+        )
+    searches = {
+        method: Search(plan.coordinates(method), args.tries) for method in plan.request.methods
+    }
+    for method, search in searches.items():
+        plan.job(method, args.seeds[0], search.asked, "validation")  # complains before any runs
+    session = Session(args)
+    return search_for(plan, searches, args.seeds, session), session
 
 
 def choose(
@@ -82,39 +122,75 @@ def choose(
     :return: by method: what was chosen, its error, and the error of every combination.
     """
     tried = {method: plan.combinations(grid) for method, grid in grids.items() if grid}
+    candidates = _try(plan, tried, seeds, session)
+    return {method: _best(method, mine) for method, mine in candidates.items()}
+
+
+def search_for(
+    plan: Plan, searches: Mapping[str, Search], seeds: Sequence[int], session: Session
+) -> Choices:
+    """Search for the best settings of each method on a validation split.
+
+    The searches go on together, one combination of each at a time.
+
+    :param searches: where to search, by method.
+    :return: as :func:`choose`, and with how many tries, and how sure each value is.
+    """
+    candidates: dict[str, list[Candidate]] = {method: [] for method in searches}
+    while asked := {m: [s.asked] for m, s in searches.items() if s.asked is not None}:
+        for method, [candidate] in _try(plan, asked, seeds, session).items():
+            searches[method].answer(candidate["validation_error"])
+            candidates[method].append(candidate)
+    return {
+        method: _best(method, candidates[method])
+        | {
+            "tries": len(candidates[method]),
+            "tries_allowed": search.tries,
+            "statuses": search.statuses(),
+        }
+        for method, search in searches.items()
+    }
+
+
+def _try(
+    plan: Plan,
+    combinations: Mapping[str, Sequence[Settings]],
+    seeds: Sequence[int],
+    session: Session,
+) -> dict[str, list[Candidate]]:
+    """Train with combinations of settings, and say how good each is."""
     jobs = {
         (method, number, seed): plan.job(method, seed, combination, "validation")
-        for method, combinations in tried.items()
-        for number, combination in enumerate(combinations)
+        for method, mine in combinations.items()
+        for number, combination in enumerate(mine)
         for seed in seeds
     }
     results = {
         result.job.folder_name: result
         for result in session.make(list(jobs.values()), failures_count=False)
     }
-    choices: Choices = {}
-    for method, combinations in tried.items():
-        candidates = []
-        for number, combination in enumerate(combinations):
-            mine = [results[jobs[method, number, seed].folder_name] for seed in seeds]
-            errors = [one.summary["average"] for one in mine if one.summary is not None]
-            candidates.append(
-                {
-                    "settings": combination,
-                    "validation_error": fmean(errors) if len(errors) == len(seeds) else None,
-                    "failures": [one.failure for one in mine if one.failure is not None],
-                    "runs": [one.job.folder_name for one in mine],
-                }
-            )
-        choices[method] = _best(method, candidates)
-    return choices
+
+    def candidate(method: str, number: int, combination: Settings) -> Candidate:
+        mine = [results[jobs[method, number, seed].folder_name] for seed in seeds]
+        errors = [one.summary["average"] for one in mine if one.summary is not None]
+        return {
+            "settings": dict(combination),
+            "validation_error": fmean(errors) if len(errors) == len(seeds) else None,
+            "failures": [one.failure for one in mine if one.failure is not None],
+            "runs": [one.job.folder_name for one in mine],
+        }
+
+    return {
+        method: [candidate(method, number, one) for number, one in enumerate(mine)]
+        for method, mine in combinations.items()
+    }
 
 
-def _best(method: str, candidates: list[dict[str, Any]]) -> dict[str, Any]:
+def _best(method: str, candidates: list[Candidate]) -> dict[str, Any]:
     able = [one for one in candidates if one["validation_error"] is not None]
     if not able:
         raise DCOError(
-            f"{method}: no combination of its grid could be trained, so there is nothing to "
+            f"{method}: no combination that was tried could be trained, so there is nothing to "
             f"choose. The first one failed with: {candidates[0]['failures'][0]}"
         )
     best = min(able, key=lambda one: one["validation_error"])
@@ -179,4 +255,25 @@ def table_of_choices(choices: Choices) -> Table:
                 "failed" if error is None else f"{error:.2f}",
                 "chosen" if candidate["settings"] == choice["settings"] else "",
             )
+    return shown
+
+
+def table_of_searches(choices: Choices) -> Table:
+    """Where searches ended: the tries they took, and how sure each chosen value is."""
+    shown = Table(title="How sure the chosen values are", box=box.SIMPLE)
+    for column in ("method", "tries", "chosen", "status"):
+        shown.add_column(column)
+    for method, choice in choices.items():
+        statuses = choice["statuses"]
+        shown.add_row(
+            method,
+            f"{choice['tries']} of {choice['tries_allowed']}",
+            "\n".join(f"{name}={choice['settings'][name]}" for name in statuses),
+            "\n".join(statuses.values()),
+        )
+    found = {status for choice in choices.values() for status in choice["statuses"].values()}
+    shown.caption = "\n".join(f"{one}: {STATUSES[one]}" for one in STATUSES if one in found)
+    if EDGE in found:
+        shown.caption += "\nThe same command with more --tries continues the search."
+    shown.caption_justify = "left"
     return shown

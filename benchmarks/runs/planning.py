@@ -12,10 +12,18 @@ from benchmarks.methods import DIRECTION_CONSTRAINED, Method, get_method
 from benchmarks.presets import PRESETS
 from benchmarks.runs.cost import COUNTED_SETTINGS, COUNTED_TRAINING
 from benchmarks.runs.jobs import Job, Split
+from benchmarks.runs.search import Choice, Ladder
 from benchmarks.runs.training import Settings, Training, divided
 from benchmarks.runs.values import check_values, with_derived
 from benchmarks.streams.catalogue import TASKS, Data, data_hashes, provide
 from benchmarks.streams.cifar import EXPERIENCES
+
+SEARCHED_TRAINING: Mapping[str, Ladder | Choice] = {
+    "lr": Ladder(0.01),
+    "later_lr_factor": Choice((1.0, 0.1)),
+    "weight_decay": Choice((0.0, 0.001)),
+}
+"""What a search tunes of the training, for every method and benchmark from the same start."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +100,22 @@ class Plan:
 
         What the command line sets to one value is not tried.
         """
-        known = get_method(method)
-        set_to_one = self._given(method, self.request.settings) | self._given(
-            method, self.request.training
-        )
-        own = self._preset.grids.get(method) or known.grid
+        own = self._preset.grids.get(method) or get_method(method).grid
+        set_to_one = self._set_to_one(method)
         grid = {name: tuple(values) for name, values in own.items() if name not in set_to_one}
         return grid | self.given_grid(method)
+
+    def coordinates(self, method: str) -> dict[str, Ladder | Choice]:
+        """What a search tunes for a method: its strength, then the training.
+
+        What the command line sets to one value is not tuned, nor is what has no effect: a method
+        that is trained once has no later learning rate.
+        """
+        known = get_method(method)
+        without = {"later_lr_factor"} if known.whole_stream else set()
+        without |= self._set_to_one(method)
+        searched = {**known.ladders, **SEARCHED_TRAINING}
+        return {name: values for name, values in searched.items() if name not in without}
 
     def given_grid(self, method: str) -> dict[str, tuple[Any, ...]]:
         """The values to try that the command line has for a method."""
@@ -147,6 +164,10 @@ class Plan:
         return for_all | {
             given.name: given.value for given in assignments if given.method == method
         }
+
+    def _set_to_one(self, method: str) -> set[str]:
+        """Names of the settings and of the training that the command line has for a method."""
+        return set(self._given(method, (*self.request.settings, *self.request.training)))
 
     def _counted_settings(self, training: Training) -> dict[str, int]:
         """What DCO's gradient evaluations depend on; of its training, what differs from this."""

@@ -1,0 +1,106 @@
+"""`sweep --tries`: a search on validation data that resumes, and that others take over from."""
+
+import json
+import re
+
+import pytest
+
+from benchmarks.__main__ import main
+from benchmarks.commands.sweep import read_choices
+from benchmarks.runs.kept import read_study, study_path
+from benchmarks.runs.planning import Assignment, Plan, Request
+from tests.support.benchmark_runs import _in_this_process  # noqa: F401
+
+QUICK = ["--benchmark", "split-digits", "--training", "epochs=1", "--training", "experiences=2"]
+
+
+def sweep(out, *arguments):
+    return main(["sweep", *QUICK, *arguments, "--out", str(out)])
+
+
+def outcomes(out):
+    return {path: path.stat().st_mtime_ns for path in out.glob("*/outcome.json")}
+
+
+@pytest.mark.usefixtures("_in_this_process")
+def test_a_search_goes_on_where_it_ended_and_is_taken_over(tmp_path, capsys):
+    out = tmp_path / "runs"
+    assert sweep(out, "--methods", "ewc", "joint", "--tries", "2") == 0
+    assert "with more --tries continues" in capsys.readouterr().out
+    first = json.loads((out / "chosen.json").read_text())["methods"]
+    for method in ("ewc", "joint"):
+        assert (first[method]["tries"], first[method]["tries_allowed"]) == (2, 2)
+    assert first["ewc"]["statuses"]["ewc_lambda"] == "edge"
+    start = first["ewc"]["candidates"][0]["settings"]
+    assert start == {"ewc_lambda": 100, "lr": 0.01, "later_lr_factor": 1, "weight_decay": 0}
+    assert "later_lr_factor" not in first["joint"]["settings"]  # it is trained only once
+    before = outcomes(out)
+    assert len(before) == 4
+
+    assert sweep(out, "--methods", "ewc", "joint", "--tries", "6") == 0
+    printed = capsys.readouterr().out
+    assert before.items() <= outcomes(out).items()  # nothing was made again
+    content = json.loads((out / "chosen.json").read_text())
+    for method, choice in content["methods"].items():
+        candidates = choice["candidates"]
+        assert candidates[:2] == first[method]["candidates"]
+        assert choice["tries"] == len(candidates) <= 6
+        assert len({str(one["settings"]) for one in candidates}) == len(candidates)
+        best = min(candidates, key=lambda one: one["validation_error"])
+        assert choice["settings"] == best["settings"]
+        assert f"{choice['tries']} of 6" in printed
+        for name, status in choice["statuses"].items():
+            assert re.search(rf"{name}={choice['settings'][name]} +{status}", printed)
+    assert content["methods"]["ewc"]["statuses"].keys() == start.keys()
+
+    # what was chosen is kept with the runs, and compared
+    kept = ["--study", "tuned", "--results", str(tmp_path / "kept")]
+    assert main(["keep", str(out), *kept]) == 0
+    path = study_path("tuned", tmp_path / "kept")
+    assert read_study(path).chosen == content
+    chosen = {name: one["settings"] for name, one in content["methods"].items()}
+    for file in (path, out / "chosen.json"):
+        assert read_choices(file, "split-digits") == chosen
+    compare = ["compare", *QUICK, "--methods", "ewc", "joint", "--chosen", str(path)]
+    assert main([*compare, "--out", str(tmp_path / "test"), "--json"]) == 0
+    for config_file in (tmp_path / "test").glob("*/config.json"):
+        config = json.loads(config_file.read_text())
+        values = config["training"] | config["settings"]
+        assert chosen[config["method"]].items() <= values.items()
+
+
+@pytest.mark.usefixtures("_in_this_process")
+def test_a_run_that_diverges_is_a_try_and_not_chosen(tmp_path, capsys):
+    fixed = ["--training", "weight_decay=0", "--training", "later_lr_factor=1"]
+    fixed += ["--set", "ewc_lambda=1e7"]  # diverges at lr=0.01 and above
+    assert sweep(tmp_path, "--methods", "ewc", "--tries", "3", *fixed, "--json") == 0
+    *runs, end = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [run["event"] for run in runs] == ["failed", "failed", "done"]
+    choice = end["methods"]["ewc"]
+    assert choice["settings"] == {"lr": 0.003}
+    assert [one["validation_error"] is None for one in choice["candidates"]] == [True, True, False]
+    assert choice["statuses"] == {"lr": "edge"}
+
+
+def test_what_the_command_line_sets_is_not_searched():
+    settings = [Assignment("gpm", "threshold", 0.9)]
+    training = [Assignment(None, "lr", 0.1)]
+    request = Request("split-digits", ["gpm", "sgp"], settings=settings, training=training)
+    plan = Plan(request)
+    assert list(plan.coordinates("gpm")) == ["later_lr_factor", "weight_decay"]
+    assert list(plan.coordinates("sgp")) == [
+        "threshold", "alpha", "later_lr_factor", "weight_decay",
+    ]  # fmt: skip
+
+
+def test_a_grid_and_a_search_exclude_each_other(tmp_path, capsys):
+    assert sweep(tmp_path, "--methods", "ewc", "--tries", "3", "--grid", "lr=1,2") == 2
+    assert "drop one of them" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("tries", ["0", "-1", "many"])
+def test_a_number_of_tries_is_at_least_one(tmp_path, capsys, tries):
+    with pytest.raises(SystemExit):
+        sweep(tmp_path, "--methods", "ewc", "--tries", tries)
+    assert "--tries" in capsys.readouterr().err
