@@ -189,7 +189,7 @@ _THRESHOLD = Ladder(
 _ALL = (
     Method("naive", Naive),
     Method("dco", DCO, DCOPlugin, ladders={"dco_lambda": Ladder(3)}),
-    Method("dco-comp", DCOComp, DCOCompPlugin, ladders={"dco_lambda": Ladder(100)}),
+    Method("dco-comp", DCOComp, DCOCompPlugin, ladders={"dco_lambda": Ladder(3)}),
     Method("dco-kron", DCOKron, DCOKronPlugin, ladders={"dco_lambda": Ladder(100)}),
     _plugged(
         "ewc",
