@@ -71,8 +71,8 @@ def resnet(results: Path, names: list[str]) -> Rows:
             "method": run.method,
             "average error %": number(run.outcome["average"]),
             "BWT %": number(run.outcome["bwt"]),
-            "ms per step, first and last task": " and ".join(
-                f"{run.outcome['step_milliseconds'][place]:.0f}" for place in (0, -1)
+            "seconds of each task": " and ".join(
+                f"{seconds:.0f}" for seconds in run.outcome["seconds_of_experiences"]
             ),
             "memory (MB)": f"{run.outcome['memory_bytes'] / 1e6:.0f}",
             "peak memory (MB)": f"{run.outcome['peak_megabytes']:.0f}",

@@ -35,10 +35,15 @@ def test_all_methods_are_measured_and_kept(tmp_path, monkeypatch, capsys):
     for outcome in (naive, dco, kron):
         assert 0 <= outcome["average"] <= 100
         assert len(outcome["step_milliseconds"]) == len(outcome["seconds_after_training"]) == 2
+        for task, seconds in enumerate(outcome["seconds_of_experiences"]):
+            assert seconds >= outcome["seconds_after_training"][task]
+        assert outcome["peak_megabytes"] >= 0
     assert naive["memory_bytes"] == 0
-    # 200 directions of convolution, normalisation and head for each of two tasks.
-    parts = (2 + 27) + (2 + 1) * 3 + (10 + 32) + (10 + 1)
-    assert dco["memory_bytes"] == 2 * 4 * 200 * (parts + 6 + 1)  # with targets and weights
+    # 200 directions of convolution, normalisation and head for each of two tasks, in the second
+    # only as many as a parameter has; with targets and weights.
+    shapes = [(2, 27), (2, 1), (2, 1), (2, 1), (10, 32), (10, 1)]
+    numbers = sum((200 + min(200, r * c)) * (r + c + 1) for r, c in shapes)
+    assert dco["memory_bytes"] == 4 * (numbers + 2 * 200)
     # Factors of the convolution and the head with their biases, the normalisation's diagonal.
     assert kron["memory_bytes"] == 4 * (28**2 + 2**2 + 33**2 + 10**2 + 2 * 2)
     lines = make_table(["resnet"], tmp_path).splitlines()
