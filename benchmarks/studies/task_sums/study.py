@@ -25,6 +25,7 @@ from avalanche.benchmarks.datasets.external_datasets.mnist import get_mnist_data
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+from avalanche_dco import DCOKronPlugin
 from avalanche_dco.core.curvature import CurvatureEstimator
 from avalanche_dco.core.kronecker import KroneckerFactors
 from avalanche_dco.models import MLP
@@ -36,8 +37,10 @@ from benchmarks.runs.records import Run
 from benchmarks.streams.tensors import flat_tensors
 from benchmarks.studies.task_sums.sums import SUMS, TaskSum
 
-SAMPLES, BATCH_OF_ESTIMATE, DAMP_EVERY, NEGLIGIBLE = 1000, 32, 8, 0.02
-"""The plugin's defaults."""
+BATCH_OF_ESTIMATE = 32
+SAMPLES, DAMP_EVERY, NEGLIGIBLE = (
+    DCOKronPlugin.SETTINGS[name].default for name in ("samples", "damp_every", "negligible")
+)
 SHOWN = (5, 10, 20, 50)
 """After how many tasks the average error of all tasks so far is measured."""
 
