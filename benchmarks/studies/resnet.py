@@ -67,7 +67,7 @@ class _Clock(SupervisedPlugin):
     def __init__(self) -> None:
         super().__init__()
         self.steps: list[list[float]] = []
-        self.afterwards: list[float] = []
+        self.seconds_after: list[float] = []
         self._last = 0.0
 
     def before_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
@@ -82,7 +82,7 @@ class _Clock(SupervisedPlugin):
         self._last = now
 
     def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
-        self.afterwards.append(time.perf_counter() - self._last)
+        self.seconds_after.append(time.perf_counter() - self._last)
 
 
 def _forget_peak() -> float:
@@ -136,10 +136,10 @@ def run(args: argparse.Namespace) -> int:
         "peak_megabytes": peak_megabytes() - before,
         # The mean, since the damped step comes every few updates.
         "step_milliseconds": [round(1e3 * statistics.fmean(s), 1) for s in clock.steps],
-        "seconds_after_training": [round(s, 1) for s in clock.afterwards],
+        "seconds_after_training": [round(s, 1) for s in clock.seconds_after],
         "seconds_of_experiences": [
             round(sum(steps) + after, 1)
-            for steps, after in zip(clock.steps, clock.afterwards, strict=True)
+            for steps, after in zip(clock.steps, clock.seconds_after, strict=True)
         ],
     }
     config = {
