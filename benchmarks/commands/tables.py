@@ -14,6 +14,8 @@ A table stands between two comments, of which the first says what it shows:
   <!-- table: speed PART -->                         steps, others, tasks, growth or training
   <!-- table: task-sums NETWORK -->                  the study of that name, for one network
   <!-- table: free-shares NETWORK -->                free directions in the study task-sums
+  <!-- table: grid STUDY NAME=VALUE OTHER=VALUE -->   errors on every benchmark by the values of
+                                                      NAME, how far VALUE is from the best of them
   <!-- table: kron-speed -->                         the study of that name
   <!-- table: resnet -->                             the study of that name
   <!-- table: cost-of-dco BENCHMARK -->              the study of that name, on one benchmark
@@ -108,6 +110,7 @@ _KINDS: dict[str, Callable[[Path, list[str]], Shown | Rows]] = {
     "speed": study_tables.speed,
     "task-sums": kron_tables.task_sums,
     "free-shares": kron_tables.free_shares,
+    "grid": kron_tables.grid,
     "kron-speed": kron_tables.speed,
     "resnet": kron_tables.resnet,
     "cost-of-dco": study_tables.cost_of_dco,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from avalanche_dco.errors import DCOError
 from benchmarks.report.error_tables import Rows
 from benchmarks.report.statistics import number, statistic
 from benchmarks.runs.kept import read_measurements, read_study, study_path
@@ -60,6 +61,46 @@ def free_shares(results: Path, names: list[str]) -> Rows:
         if not (
             inside := rows[chosen := (rows[FIRST] > low) & (rows[FIRST] <= high)]["newest"]
         ).empty
+    ]
+
+
+def grid(results: Path, names: list[str]) -> Rows:
+    """Average errors of every benchmark by the values of one setting, and how good one of them is.
+
+    :param names: studies, separated by commas; the setting with the value to compare with the
+        best, as NAME=VALUE; other settings that the runs have to have.
+    """
+    studies, setting, *others = names
+    (name, reference), *fixed = (
+        (key, float(value)) for key, _, value in (one.partition("=") for one in (setting, *others))
+    )
+    runs = [
+        run
+        for study in studies.split(",")
+        for run in read_study(study_path(study, results)).runs.values()
+        if all(run.config["settings"][key] == value for key, value in fixed)
+    ]
+    frame = pd.DataFrame(
+        {
+            "benchmark": run.config["benchmark"],
+            "value": run.config["settings"][name],
+            "error": run.outcome["average"],
+        }
+        for run in runs
+    )
+    if frame.duplicated(["benchmark", "value"]).any():
+        raise DCOError(
+            f"runs of {studies} with the same {name} differ in something else. Name the values of "
+            "other settings behind it, as NAME=VALUE."
+        )
+    errors = frame.pivot(index="benchmark", columns="value", values="error")
+    return [
+        {
+            "benchmark": str(benchmark),
+            **{f"{value:g}": number(row[value]) for value in errors.columns},
+            f"{reference:g} behind the best": number(row[reference] - row.min()),
+        }
+        for benchmark, row in errors.iterrows()
     ]
 
 

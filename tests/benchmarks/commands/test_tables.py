@@ -100,6 +100,27 @@ def test_settings_of_several_studies_make_one_table(results):
     assert lines[2:] == ["| 0.2 | 2 | 2.50 ± 0.71 | 2.50 ± 0.71 | 0.00 ± 0.00 |"]
 
 
+def test_a_grid_has_a_row_per_benchmark_and_a_column_per_value(results):
+    (run,) = (r for r in read_study(study_path("b", results)).runs.values() if r.seed == 1)
+    runs = {}
+    for benchmark, theta, average in [("x", 1, 3.0), ("x", 2, 2.5), ("y", 1, 4.0), ("y", 2, 4.5)]:
+        for tau in (2, 3):
+            config = run.config | {"benchmark": benchmark}
+            config["settings"] = run.config["settings"] | {"theta": theta, "tau": tau}
+            name = f"{benchmark}{theta}{tau}"
+            outcome = run.outcome | {"average": average + tau}
+            runs[name] = replace(run, name=name, config=config, outcome=outcome)
+    write_study(study_path("c", results), Study(runs))
+    assert tables.make_table(["grid", "c", "theta=1", "tau=2"], results).splitlines() == [
+        "| benchmark | 1 | 2 | 1 behind the best |",
+        "| --- | --- | --- | --- |",
+        "| x | 5.00 | 4.50 | 0.50 |",
+        "| y | 6.00 | 6.50 | 0.00 |",
+    ]
+    with pytest.raises(DCOError, match="runs of c with the same theta differ"):
+        tables.make_table(["grid", "c", "theta=1"], results)
+
+
 def test_runs_that_differ_in_a_setting_that_is_not_shown_are_not_averaged(results):
     keep(results, "b", {}, {"rho": 7.0})
     lines = tables.make_table(["errors", "b"], results).splitlines()
