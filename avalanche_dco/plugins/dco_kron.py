@@ -83,7 +83,7 @@ class DCOKronPlugin(DefaultStrength, InputChecks, PluginState, DeclaredSettings,
         "outputs, so that one value serves for most networks.",
     )
     growth: float = setting(
-        default=0.0,
+        default=0.25,
         at_most=1,
         meaning="exponent p with which the penalty grows with the number n of past experiences: "
         "their curvatures count n^p times their mean. 1 is the paper's sum over tasks; with less, "
