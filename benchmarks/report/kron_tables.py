@@ -67,6 +67,8 @@ def free_shares(results: Path, names: list[str]) -> Rows:
 def grid(results: Path, names: list[str]) -> Rows:
     """Average errors of every benchmark by the values of one setting, and how good one of them is.
 
+    Benchmarks with a single value are left out.
+
     :param names: studies, separated by commas; the setting with the value to compare with the
         best, as NAME=VALUE; other settings that the runs have to have.
     """
@@ -93,7 +95,7 @@ def grid(results: Path, names: list[str]) -> Rows:
             f"runs of {studies} with the same {name} differ in something else. Name the values of "
             "other settings behind it, as NAME=VALUE."
         )
-    errors = frame.pivot(index="benchmark", columns="value", values="error")
+    errors = frame.pivot(index="benchmark", columns="value", values="error").dropna(thresh=2)
     return [
         {
             "benchmark": str(benchmark),

@@ -103,7 +103,10 @@ def test_settings_of_several_studies_make_one_table(results):
 def test_a_grid_has_a_row_per_benchmark_and_a_column_per_value(results):
     (run,) = (r for r in read_study(study_path("b", results)).runs.values() if r.seed == 1)
     runs = {}
-    for benchmark, theta, average in [("x", 1, 3.0), ("x", 2, 2.5), ("y", 1, 4.0), ("y", 2, 4.5)]:
+    for benchmark, theta, average in [
+        *(("x", 1, 3.0), ("x", 2, 2.5), ("y", 1, 4.0), ("y", 2, 4.5)),
+        ("one value", 1, 3.0),
+    ]:
         for tau in (2, 3):
             config = run.config | {"benchmark": benchmark}
             config["settings"] = run.config["settings"] | {"theta": theta, "tau": tau}
