@@ -95,13 +95,8 @@ class AGEMPlugin(CorrectedPlugin, _AnyLayout):
     on gradients that are not contiguous, such as those of ``channels_last`` weights; here any
     layout works.
 
-    >>> import torch
-    >>> from avalanche.training.supervised import Naive
     >>> from avalanche_dco.baselines import AGEMPlugin
-    >>> from avalanche_dco.models import MLP
-    >>> model = MLP(64, hidden_size=50)
-    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[AGEMPlugin(200, 64)])
+    >>> plugin = AGEMPlugin(200, 64)
     """
 
     _KEEPS = (Kept("buffers", _Patterns()),)

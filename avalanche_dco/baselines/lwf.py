@@ -54,14 +54,8 @@ class LwFPlugin(InputChecks, PluginState, plugins.LwFPlugin):
     * It needs datasets with a ``task_set``, which those of ``benchmark_from_datasets`` lack; here
       the classes are read from the targets.
 
-    >>> import torch
-    >>> from avalanche.training.supervised import Naive
     >>> from avalanche_dco.baselines import LwFPlugin
-    >>> from avalanche_dco.models import MLP
-    >>> model = MLP(64, hidden_size=50)
-    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     >>> plugin = LwFPlugin(alpha=1, temperature=2)
-    >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[plugin])
     """
 
     _KEEPS = (
