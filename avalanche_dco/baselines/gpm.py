@@ -76,10 +76,6 @@ class GPMPlugin(ProjectionPlugin):
         self.bases: Bases = {}
         """ Per layer: orthonormal columns, shape (groups, inputs, vectors). """
 
-    @property
-    def _by_layer(self) -> dict[str, Tensor]:
-        return self.bases
-
     def _allowed(self, name: str, change: Tensor) -> Tensor:
         return project_out(change, self.bases[name])
 

@@ -83,7 +83,13 @@ class LwFPlugin(InputChecks, PluginState, plugins.LwFPlugin):
         super().before_training(strategy, *args, **kwargs)
         if self._loaded_teacher is not None:
             teacher = _copy(strategy.model).eval()
-            _load(teacher, self._loaded_teacher)
+            try:
+                teacher.load_state_dict(self._loaded_teacher)
+            except RuntimeError as error:
+                raise StateError(
+                    "The teacher in the state of LwFPlugin is another model than the one to be "
+                    f"trained: {error}"
+                ) from error
             self.lwf.prev_model, self._loaded_teacher = teacher, None
 
     def _check_labels(self, strategy: SupervisedTemplate, outputs: Any) -> None:
@@ -124,13 +130,3 @@ def _copy(model: nn.Module) -> nn.Module:
         if isinstance(value, Tensor) and value.grad_fn is not None
     }
     return copy.deepcopy(model, computed)
-
-
-def _load(teacher: nn.Module, state: dict[str, Tensor]) -> None:
-    try:
-        teacher.load_state_dict(state)
-    except RuntimeError as error:
-        raise StateError(
-            f"The teacher in the state of LwFPlugin is another model than the one to be trained: "
-            f"{error}"
-        ) from error

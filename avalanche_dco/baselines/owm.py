@@ -76,10 +76,6 @@ class OWMPlugin(ProjectionPlugin):
         self.projectors: dict[str, Tensor] = {}
         """ Per layer: shape (groups, inputs, inputs). """
 
-    @property
-    def _by_layer(self) -> dict[str, Tensor]:
-        return self.projectors
-
     def _allowed(self, name: str, change: Tensor) -> Tensor:
         return change @ self.projectors[name]
 

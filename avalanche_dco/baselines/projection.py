@@ -80,9 +80,10 @@ class ProjectionPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlu
         self._anchors: dict[str, Tensor] = {}
 
     @property
-    @abstractmethod
     def _by_layer(self) -> dict[str, Tensor]:
         """What is kept of each layer's inputs, shape (groups, inputs, ...)."""
+        (kept,) = self._KEEPS
+        return kept.get(self)
 
     @abstractmethod
     def _allowed(self, name: str, change: Tensor) -> Tensor:

@@ -75,14 +75,6 @@ class KroneckerFactors:
             mine.A + new.A.to(mine.A), mine.S + new.S.to(mine.S), bias, mine.tasks + new.tasks
         )
 
-    def quadratic(self, change: Tensor) -> Tensor:
-        """tr(S dW A dW^T) / n, the squared change of the outputs by these factors.
-
-        :param change: dW, g x o x d.
-        :return: a scalar.
-        """
-        return ((self.S @ change @ self.A) * change).sum() / self.tasks
-
     def free_share(self, strength: float) -> float:
         """The share of the layer's directions that is free: the mean of 1 / (1 + lambda s_i a_j).
 

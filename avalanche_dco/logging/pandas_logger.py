@@ -14,7 +14,7 @@ from avalanche_dco.errors import SettingError
 from avalanche_dco.logging.frames import write_parquet
 from avalanche_dco.logging.stores import LineStore
 from avalanche_dco.logging.values import describe, parse_name, position
-from avalanche_dco.metrics.progress import TrainingProgress
+from avalanche_dco.metrics.recorder import TrainingProgress
 
 
 class PandasLogger(BaseLogger):

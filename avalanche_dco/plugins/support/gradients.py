@@ -172,7 +172,9 @@ class TrajectorySampler(GradientSampler):
                 total = {}
         # Looked at once per update: a look at each move would make a GPU wait for it.
         self._refuse_divergence(torch.stack(moves).tolist())
-        self._pull_back()
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                parameter.lerp_(self._x_star[name], self._gamma_2)
 
     @torch.no_grad()
     def _descend(self, gradient: Weights) -> Tensor:
@@ -196,11 +198,6 @@ class TrajectorySampler(GradientSampler):
             f"first), and the norm of all its weights is {self._size:.2g}. Use "
             f"trajectory_lr={advice:.0e}, or a criterion that averages over samples."
         )
-
-    @torch.no_grad()
-    def _pull_back(self) -> None:
-        for name, parameter in self._parameters.items():
-            parameter.lerp_(self._x_star[name], self._gamma_2)
 
 
 class LogitSampler(GradientSampler):

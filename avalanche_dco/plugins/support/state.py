@@ -228,7 +228,10 @@ class PluginState:
         try:
             sound = tuple(state) == _ENTRIES and checksum(content) == state["checksum"]
         except RuntimeError as error:  # of torch or Python: a sparse tensor, lists without end
-            raise StateError(f"The state holds what is no plain data: {error}") from error
+            raise StateError(
+                "The state contains something other than plain data (dense tensors, numbers, "
+                f"strings, lists and dictionaries): {error}. Load what state_dict returned."
+            ) from error
         if not sound:
             raise StateError(
                 "The state does not have the checksum that it was saved with: some of it has "
