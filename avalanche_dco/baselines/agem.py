@@ -77,7 +77,7 @@ class _Patterns(Form):
                 and len({len(part) for part in buffer}) == 1
                 and len(buffer[0]) > 0
                 and all(_are_labels(part) for part in (buffer[1], *buffer[2:][-1:])),
-                f"{what} has to be a list of data sets, each a list of inputs, targets and others",
+                f"{what} must be a list of data sets, each a list of tensors: inputs, targets, ...",
             )
         return [_dataset(patterns) for patterns in plain]
 

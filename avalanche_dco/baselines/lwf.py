@@ -20,7 +20,7 @@ from avalanche_dco.plugins.support.state import PluginState
 
 class _Count(Form):
     def read(self, plain: Any, what: str, shapes: Shapes) -> int:
-        require(is_count(plain), f"{what} has to be a whole number of at least 0")
+        require(is_count(plain), f"{what} must be a whole number of at least 0")
         return plain
 
 
@@ -33,7 +33,7 @@ class _ClassesByTask(Form):
             isinstance(plain, dict)
             and all(is_count(task) and isinstance(plain[task], list) for task in plain)
             and all(is_count(label) for known in plain.values() for label in known),
-            f"{what} has to be lists of classes by task",
+            f"{what} must map each task to a list of its classes",
         )
         return defaultdict(set, {task: set(known) for task, known in plain.items()})
 
@@ -88,7 +88,7 @@ class LwFPlugin(InputChecks, PluginState, plugins.LwFPlugin):
             except RuntimeError as error:
                 raise StateError(
                     "The teacher in the state of LwFPlugin is another model than the one to be "
-                    f"trained: {error}"
+                    f"trained: {error}. Build the model as it was when the state was saved."
                 ) from error
             self.lwf.prev_model, self._loaded_teacher = teacher, None
 

@@ -88,7 +88,7 @@ def _batch_sums(
         with torch.enable_grad():
             losses = _losses(outputs, y, loss)
     except _NotVectorisable as error:
-        _warn_of_loop("the criterion", error)
+        _warn_of_loop("The criterion", error)
         yield from _one_by_one(model, names, batch, loss, transform)
         return
     _refuse_infinite(losses, outputs)
@@ -115,7 +115,7 @@ def _batch_sums(
         try:
             found = _vectorised(model, [*used.values()], batch, width, loss, transform)
         except _NotVectorisable as error:
-            _warn_of_loop("the model", error)
+            _warn_of_loop("The model", error)
             yield from _one_by_one(model, used, batch, loss, transform)
         else:
             yield from found.items()
@@ -178,7 +178,7 @@ def _has_samples_first(
             alone = [avalanche_forward(model, x[[n]], task_labels[[n]]) for n in ends]
     except _NotVectorisable as error:
         raise ModelError(
-            f"the model takes a batch of {len(x)} samples but not a sample alone ({error}), so "
+            f"The model takes a batch of {len(x)} samples but not a sample alone ({error}), so "
             "per-sample gradients are not defined; replace the layer that needs several samples "
             "(batch normalisation without running statistics, for example)."
         ) from error
@@ -265,7 +265,7 @@ def _refuse_mixing(alone: Tensor, whole: Tensor, rounding: float) -> None:
     rtol, atol = max(1e-3, 10 * rounding), 1e-4 + max(1e-5, 10 * rounding) * largest
     if not torch.allclose(alone.to(whole), whole, rtol=rtol, atol=atol, equal_nan=True):
         raise ModelError(
-            "the model's outputs for a sample alone differ from those for the same sample in a "
+            "The model's outputs for a sample alone differ from those for the same sample in a "
             "batch, so per-sample gradients are not defined; replace the layer that mixes samples "
             "(batch normalisation without running statistics, for example)."
         )
@@ -285,7 +285,7 @@ def _refuse_infinite(losses: Tensor, outputs: object) -> None:
             "learning rate or the penalty's strength), or the model masks outputs with infinity "
             "(use a large finite number)."
         )
-    raise GradientError(f"a sample's loss is not finite, {reason}")
+    raise GradientError(f"The loss of a sample is not finite, {reason}")
 
 
 def _warn_of_loop(what: str, error: Exception) -> None:

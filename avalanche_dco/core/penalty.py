@@ -116,8 +116,8 @@ class Penalty:
         """
         if self.couple_layers != other.couple_layers:
             raise SettingError(
-                "A penalty that couples layers and one that does not cannot be one penalty. Make "
-                "both with the same couple_layers."
+                "A penalty that couples layers and one that does not cannot be joined. Make both "
+                "with the same couple_layers."
             )
         directions = self.directions.cat(other.directions)
         if self.couple_layers:

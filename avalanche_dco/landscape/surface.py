@@ -77,7 +77,7 @@ class LossLandscape:
                 "DataLoader or a list of (inputs, targets), not a generator."
             )
         if chunk_size < 1:
-            raise SettingError(f"chunk_size={chunk_size}; use at least 1.")
+            raise SettingError(f"chunk_size={chunk_size} must be at least 1.")
         self.model = model
         self.criterion = criterion
         self.batches = batches
@@ -105,7 +105,7 @@ class LossLandscape:
         for direction in directions:
             if direction.shape != (self.parameters.size,):
                 raise SettingError(
-                    f"A direction of shape {tuple(direction.shape)} for a model with "
+                    f"A direction has shape {tuple(direction.shape)}, but the model has "
                     f"{self.parameters.size} trainable parameters; give a vector of that length."
                 )
         return torch.stack([direction.to(self._origin) for direction in directions])
@@ -265,7 +265,7 @@ class LossLandscape:
         if error > 1e-4:
             raise SettingError(
                 f"The columns of the basis are not orthonormal (off by {error:.1e}), so V V^T is "
-                "no projection; use torch.linalg.qr(basis)[0]."
+                "not a projection; use torch.linalg.qr(basis)[0]."
             )
         return rows.T
 

@@ -284,7 +284,7 @@ def test_what_cannot_be_vectorised_is_done_one_by_one(
 
 
 def test_the_slow_way_is_told_with_its_reason() -> None:
-    with pytest.warns(UserWarning, match="the model cannot be vectorised.*control flow.*exact"):
+    with pytest.warns(UserWarning, match="The model cannot be vectorised.*control flow.*exact"):
         mean_transformed_gradients(
             LooksAtValues().double(), batches_of(6), nn.CrossEntropyLoss(), torch.square
         )

@@ -116,8 +116,8 @@ def can_travel(strategy: SupervisedTemplate) -> bool:
         warn_not_pushed(
             strategy,
             f"{type(found[0]).__name__} trains on samples that do not come from the strategy's "
-            "loader, and a push without them would undo their effect. Use push_epochs=0 to push "
-            "never and to be rid of this warning.",
+            "loader, and a push without them would undo their effect. Use push_epochs=0 to switch "
+            "the push off, and this warning with it.",
         )
     elif isinstance(strategy.dataloader, Iterator):
         warn_not_pushed(strategy, CANNOT_BE_READ_AGAIN)
