@@ -96,8 +96,7 @@ class DCO(_PluginStrategy):
 class DCOComp(_PluginStrategy):
     """Compressed Direction-Constrained Optimization strategy (DCO-COMP).
 
-    See :class:`avalanche_dco.DCOCompPlugin` for details. This strategy does not use task
-    identities. With ``eval_every=0``, `eval` sees the weights after the push into the cone.
+    As :class:`avalanche_dco.DCO`, with the plugin :class:`avalanche_dco.DCOCompPlugin`.
 
     >>> import torch
     >>> from avalanche_dco import DCOComp

@@ -81,14 +81,9 @@ def _batch_sums(
     names: dict[Tensor, str] = {p: name for name, p in model.named_parameters() if p.requires_grad}
     with torch.enable_grad(), recorded_calls(_linear_layers(model)) as calls:
         outputs = avalanche_forward(model, x, task_labels)
-    if not _has_samples_first(model, batch, calls, outputs):
-        yield from _one_by_one(model, names, batch, loss, transform)
-        return
-    try:
-        with torch.enable_grad():
-            losses = _losses(outputs, y, loss)
-    except _NotVectorisable as error:
-        _warn_of_loop("The criterion", error)
+    samples_first = _has_samples_first(model, batch, calls, outputs)
+    losses = _losses(outputs, y, loss) if samples_first else None
+    if losses is None:
         yield from _one_by_one(model, names, batch, loss, transform)
         return
     _refuse_infinite(losses, outputs)
@@ -188,9 +183,14 @@ def _has_samples_first(
     return True
 
 
-def _losses(outputs: Tensor, targets: Tensor, loss: Loss) -> Tensor:
-    """The loss of each sample alone."""
-    losses = vmap(lambda o, t: loss(o.unsqueeze(0), t.unsqueeze(0)))(outputs, targets)
+@torch.enable_grad()
+def _losses(outputs: Tensor, targets: Tensor, loss: Loss) -> Tensor | None:
+    """The loss of each sample alone; None, with a warning, if that cannot be vectorised."""
+    try:
+        losses = vmap(lambda o, t: loss(o.unsqueeze(0), t.unsqueeze(0)))(outputs, targets)
+    except _NotVectorisable as error:
+        _warn_of_loop("The criterion", error)
+        return None
     return losses.reshape(len(outputs), -1).sum(1)
 
 
