@@ -9,6 +9,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -41,6 +42,20 @@ def assign(parameters: dict[str, Parameter], values: Weights) -> None:
     """Give the parameters these values."""
     for name, parameter in parameters.items():
         parameter.copy_(values[name])
+
+
+@contextmanager
+def undone_on_error(parameters: dict[str, Parameter]) -> Iterator[dict[str, Tensor]]:
+    """Give the parameters their values back if the block is interrupted or refuses something.
+
+    :return: a copy of these values.
+    """
+    before = snapshot(parameters)
+    try:
+        yield before
+    except BaseException:
+        assign(parameters, before)
+        raise
 
 
 def _forward(strategy: SupervisedTemplate, batch: Any) -> Any:
