@@ -85,9 +85,8 @@ class DCO(_PluginStrategy):
     >>> from avalanche_dco import DCO
     >>> from avalanche_dco.models import MLP
     >>> model = MLP(64, hidden_size=50)
-    >>> strategy = DCO(
-    ...     model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.01), k=1000
-    ... )
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    >>> strategy = DCO(model=model, optimizer=optimizer, k=1000)
     """
 
     _PLUGIN = DCOPlugin
@@ -97,16 +96,14 @@ class DCO(_PluginStrategy):
 class DCOComp(_PluginStrategy):
     """Compressed Direction-Constrained Optimization strategy (DCO-COMP).
 
-    See :class:`avalanche_dco.DCOCompPlugin` for details. This strategy does not use task
-    identities. With ``eval_every=0``, `eval` sees the weights after the push into the cone.
+    As :class:`avalanche_dco.DCO`, with the plugin :class:`avalanche_dco.DCOCompPlugin`.
 
     >>> import torch
     >>> from avalanche_dco import DCOComp
     >>> from avalanche_dco.models import MLP
     >>> model = MLP(64, hidden_size=50)
-    >>> strategy = DCOComp(
-    ...     model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.01), k=1000
-    ... )
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    >>> strategy = DCOComp(model=model, optimizer=optimizer, k=1000)
     """
 
     _PLUGIN = DCOCompPlugin
@@ -123,9 +120,8 @@ class DCOKron(_PluginStrategy):
     >>> from avalanche_dco import DCOKron
     >>> from avalanche_dco.models import MLP
     >>> model = MLP(64, hidden_size=50)
-    >>> strategy = DCOKron(
-    ...     model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.01)
-    ... )
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    >>> strategy = DCOKron(model=model, optimizer=optimizer)
     """
 
     _PLUGIN = DCOKronPlugin
@@ -141,9 +137,8 @@ class GPM(_PluginStrategy):
     >>> from avalanche_dco import GPM
     >>> from avalanche_dco.models import MLP
     >>> model = MLP(64, hidden_size=50)
-    >>> strategy = GPM(
-    ...     model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.01), threshold=0.97
-    ... )
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    >>> strategy = GPM(model=model, optimizer=optimizer, threshold=0.97)
     """
 
     _PLUGIN = GPMPlugin

@@ -77,7 +77,7 @@ class _Patterns(Form):
                 and len({len(part) for part in buffer}) == 1
                 and len(buffer[0]) > 0
                 and all(_are_labels(part) for part in (buffer[1], *buffer[2:][-1:])),
-                f"{what} has to be a list of data sets, each a list of inputs, targets and others",
+                f"{what} must be a list of data sets, each a list of tensors: inputs, targets, ...",
             )
         return [_dataset(patterns) for patterns in plain]
 
@@ -95,13 +95,8 @@ class AGEMPlugin(CorrectedPlugin, _AnyLayout):
     on gradients that are not contiguous, such as those of ``channels_last`` weights; here any
     layout works.
 
-    >>> import torch
-    >>> from avalanche.training.supervised import Naive
     >>> from avalanche_dco.baselines import AGEMPlugin
-    >>> from avalanche_dco.models import MLP
-    >>> model = MLP(64, hidden_size=50)
-    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[AGEMPlugin(200, 64)])
+    >>> plugin = AGEMPlugin(200, 64)
     """
 
     _KEEPS = (Kept("buffers", _Patterns()),)

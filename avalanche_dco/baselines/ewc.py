@@ -31,13 +31,8 @@ class EWCPlugin(PerSampleImportances, plugins.EWCPlugin):
     squared gradient, for any size of the batches. The modules' train or eval modes are left
     as they were.
 
-    >>> import torch
-    >>> from avalanche.training.supervised import Naive
     >>> from avalanche_dco.baselines import EWCPlugin
-    >>> from avalanche_dco.models import MLP
-    >>> model = MLP(64, hidden_size=50)
-    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[EWCPlugin(ewc_lambda=100)])
+    >>> plugin = EWCPlugin(ewc_lambda=100)
     """
 
     _KEEPS = (

@@ -39,13 +39,8 @@ class GPMPlugin(ProjectionPlugin):
     change of the computed weight is projected. A layer whose weight is computed in another way
     (spectral normalisation, pruning, any other parametrization) is refused before training.
 
-    >>> import torch
-    >>> from avalanche.training.supervised import Naive
     >>> from avalanche_dco import GPMPlugin
-    >>> from avalanche_dco.models import MLP
-    >>> model = MLP(64, hidden_size=50)
-    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[GPMPlugin((0.95, 0.99))])
+    >>> plugin = GPMPlugin((0.95, 0.99))
 
     Other parameters are not protected: batch normalisation (affine parameters and running
     statistics), embeddings, recurrent layers. A warning names them after the first experience.
@@ -80,10 +75,6 @@ class GPMPlugin(ProjectionPlugin):
         super().__post_init__()
         self.bases: Bases = {}
         """ Per layer: orthonormal columns, shape (groups, inputs, vectors). """
-
-    @property
-    def _by_layer(self) -> dict[str, Tensor]:
-        return self.bases
 
     def _allowed(self, name: str, change: Tensor) -> Tensor:
         return project_out(change, self.bases[name])

@@ -20,7 +20,7 @@ from avalanche_dco.plugins.support.state import PluginState
 
 class _Count(Form):
     def read(self, plain: Any, what: str, shapes: Shapes) -> int:
-        require(is_count(plain), f"{what} has to be a whole number of at least 0")
+        require(is_count(plain), f"{what} must be a whole number of at least 0")
         return plain
 
 
@@ -33,7 +33,7 @@ class _ClassesByTask(Form):
             isinstance(plain, dict)
             and all(is_count(task) and isinstance(plain[task], list) for task in plain)
             and all(is_count(label) for known in plain.values() for label in known),
-            f"{what} has to be lists of classes by task",
+            f"{what} must map each task to a list of its classes",
         )
         return defaultdict(set, {task: set(known) for task, known in plain.items()})
 
@@ -54,14 +54,8 @@ class LwFPlugin(InputChecks, PluginState, plugins.LwFPlugin):
     * It needs datasets with a ``task_set``, which those of ``benchmark_from_datasets`` lack; here
       the classes are read from the targets.
 
-    >>> import torch
-    >>> from avalanche.training.supervised import Naive
     >>> from avalanche_dco.baselines import LwFPlugin
-    >>> from avalanche_dco.models import MLP
-    >>> model = MLP(64, hidden_size=50)
-    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     >>> plugin = LwFPlugin(alpha=1, temperature=2)
-    >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[plugin])
     """
 
     _KEEPS = (
@@ -89,7 +83,13 @@ class LwFPlugin(InputChecks, PluginState, plugins.LwFPlugin):
         super().before_training(strategy, *args, **kwargs)
         if self._loaded_teacher is not None:
             teacher = _copy(strategy.model).eval()
-            _load(teacher, self._loaded_teacher)
+            try:
+                teacher.load_state_dict(self._loaded_teacher)
+            except RuntimeError as error:
+                raise StateError(
+                    "The teacher in the state of LwFPlugin is another model than the one to be "
+                    f"trained: {error}. Build the model as it was when the state was saved."
+                ) from error
             self.lwf.prev_model, self._loaded_teacher = teacher, None
 
     def _check_labels(self, strategy: SupervisedTemplate, outputs: Any) -> None:
@@ -130,13 +130,3 @@ def _copy(model: nn.Module) -> nn.Module:
         if isinstance(value, Tensor) and value.grad_fn is not None
     }
     return copy.deepcopy(model, computed)
-
-
-def _load(teacher: nn.Module, state: dict[str, Tensor]) -> None:
-    try:
-        teacher.load_state_dict(state)
-    except RuntimeError as error:
-        raise StateError(
-            f"The teacher in the state of LwFPlugin is another model than the one to be trained: "
-            f"{error}"
-        ) from error

@@ -37,13 +37,8 @@ class MASPlugin(PerSampleImportances, plugins.MASPlugin):
     * It keeps the new weights before it computes the importances: if it is interrupted there, it
       remembers the weights of one experience and the importances of another.
 
-    >>> import torch
-    >>> from avalanche.training.supervised import Naive
     >>> from avalanche_dco.baselines import MASPlugin
-    >>> from avalanche_dco.models import MLP
-    >>> model = MLP(64, hidden_size=50)
-    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[MASPlugin(lambda_reg=1)])
+    >>> plugin = MASPlugin(lambda_reg=1)
     """
 
     _KEEPS = (Kept("importance", TABLE), Kept("weights", WHOLE_TABLE, "params"))

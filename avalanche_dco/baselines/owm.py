@@ -37,13 +37,8 @@ class OWMPlugin(ProjectionPlugin):
     that any optimizer may be used. Its notes on biases, weight normalisation and
     unprotected parameters apply here too.
 
-    >>> import torch
-    >>> from avalanche.training.supervised import Naive
     >>> from avalanche_dco.baselines import OWMPlugin
-    >>> from avalanche_dco.models import MLP
-    >>> model = MLP(64, hidden_size=50)
-    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[OWMPlugin()])
+    >>> plugin = OWMPlugin()
     """
 
     _KEEPS = (Kept("projectors", Tensors(_is_projector)),)
@@ -80,10 +75,6 @@ class OWMPlugin(ProjectionPlugin):
         super().__post_init__()
         self.projectors: dict[str, Tensor] = {}
         """ Per layer: shape (groups, inputs, inputs). """
-
-    @property
-    def _by_layer(self) -> dict[str, Tensor]:
-        return self.projectors
 
     def _allowed(self, name: str, change: Tensor) -> Tensor:
         return change @ self.projectors[name]

@@ -1,12 +1,17 @@
-"""Averages of per-sample gradients' squares or magnitudes, mostly in batches.
+r"""Averages of per-sample gradients' squares or magnitudes, mostly in batches.
 
-``Linear`` and convolution layers have a closed form; all other parameters (batch normalisation,
-tied or reused weights, ...) go through ``torch.func.vmap``. What cannot be vectorised (LSTM and
-GRU, models that return several tensors, ...) gets one backward pass per sample.
+A ``Linear`` layer has a closed form. With its inputs :math:`a_n` and the gradients
+:math:`\delta_n` at its outputs, sample n has the gradient :math:`\delta_n a_n^\top`. A
+multiplicative f, that is f(ab) = f(a) f(b), maps it to :math:`f(\delta_n) f(a_n)^\top`: one matrix
+product sums over all samples. All other parameters (convolutions, batch normalisation, tied or
+reused weights, ...) go through ``torch.func.vmap``. What cannot be vectorised (LSTM and GRU, models
+that return several tensors, ...) gets one backward pass per sample.
 """
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from textwrap import shorten
 
 import torch
@@ -16,17 +21,17 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from avalanche_dco.baselines.closed_form import (
-    CHUNK_ELEMENTS,
-    Transform,
-    Verdicts,
-    in_closed_form,
-    single_use_layers,
-    transformed_sums,
+from avalanche_dco.core.layers import (
+    Call,
+    parameter_owners,
+    recorded_calls,
+    rnn_backward_in_eval_mode,
 )
-from avalanche_dco.core.layers import Call, recorded_calls, rnn_backward_in_eval_mode
 from avalanche_dco.errors import GradientError, ModelError
 from avalanche_dco.plugins.support.isolation import model_kept
+
+Transform = Callable[[Tensor], Tensor]
+"""Elementwise and multiplicative, f(ab) = f(a) f(b): ``torch.square`` or ``torch.abs``."""
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Loss of a batch of outputs and targets; called with batches of one sample."""
@@ -36,6 +41,12 @@ Batch = tuple[Tensor, Tensor, Tensor]
 
 Sums = Iterator[tuple[str, Tensor]]
 """Names of parameters, each with a sum over samples; a name may come several times."""
+
+Verdicts = dict[tuple[nn.Module, torch.Size], bool]
+"""Whether the closed form is exact, for a layer and the shape of its inputs."""
+
+CHUNK_ELEMENTS = 2**24
+"""Elements of per-sample gradients held at a time: 64 MB of float32."""
 
 _NotVectorisable = (RuntimeError, ValueError)
 """What ``torch.func.vmap`` raises."""
@@ -68,30 +79,27 @@ def _batch_sums(
 ) -> Sums:
     x, y, task_labels = batch
     names: dict[Tensor, str] = {p: name for name, p in model.named_parameters() if p.requires_grad}
-    with torch.enable_grad(), recorded_calls(single_use_layers(model)) as calls:
+    with torch.enable_grad(), recorded_calls(_linear_layers(model)) as calls:
         outputs = avalanche_forward(model, x, task_labels)
-    if not _has_samples_first(model, batch, calls, outputs):
-        yield from _one_by_one(model, names, batch, loss, transform)
-        return
-    try:
-        with torch.enable_grad():
-            losses = _losses(outputs, y, loss)
-    except _NotVectorisable as error:
-        _warn_of_loop("the criterion", error)
+    samples_first = _has_samples_first(model, batch, calls, outputs)
+    losses = _losses(outputs, y, loss) if samples_first else None
+    if losses is None:
         yield from _one_by_one(model, names, batch, loss, transform)
         return
     _refuse_infinite(losses, outputs)
-    closed = in_closed_form(calls, losses, verdicts)
-    done = {p for layer in closed for p in layer.parameters(recurse=False)}
+    closed = _in_closed_form(calls, losses, verdicts)
+    done = {p for call in closed for p in call.layer.parameters(recurse=False)}
     others = {p: name for p, name in names.items() if p not in done}
     gradients = torch.autograd.grad(
-        losses.sum(), [call.outputs for call in closed.values()] + [*others], allow_unused=True
+        losses.sum(), [call.outputs for call in closed] + [*others], allow_unused=True
     )
-    for (layer, call), delta in zip(closed.items(), gradients, strict=False):
-        if delta is not None:  # a head that this batch does not use
-            for parameter, value in transformed_sums(layer, call.inputs, delta, transform):
-                if parameter.requires_grad:
-                    yield names[parameter], value
+    for (layer, inputs, _), delta in zip(closed, gradients, strict=False):
+        if delta is not None:  # otherwise a head that this batch does not use
+            # Under autocast, they have another precision than the weights.
+            deltas, vectors = (transform(part.to(layer.weight)) for part in (delta, inputs))
+            yield names[layer.weight], deltas.mT @ vectors
+            if layer.bias in names:
+                yield names[layer.bias], deltas.sum(0)
     used = {
         p: others[p]
         for p, gradient in zip(others, gradients[len(closed) :], strict=True)
@@ -102,10 +110,51 @@ def _batch_sums(
         try:
             found = _vectorised(model, [*used.values()], batch, width, loss, transform)
         except _NotVectorisable as error:
-            _warn_of_loop("the model", error)
+            _warn_of_loop("The model", error)
             yield from _one_by_one(model, used, batch, loss, transform)
         else:
             yield from found.items()
+
+
+def _linear_layers(model: nn.Module) -> list[nn.Linear]:
+    """The plain ``Linear`` layers that train a weight of their own."""
+    owners = parameter_owners(model)
+    return [
+        module
+        for module in model.modules()
+        if type(module) is nn.Linear
+        # A weight that is computed from other parameters (weight_norm) is not a parameter.
+        and isinstance(module.weight, nn.Parameter)
+        and module.weight.requires_grad
+        and all(len(owners[parameter]) == 1 for parameter in module.parameters(recurse=False))
+    ]
+
+
+def _in_closed_form(calls: Sequence[Call], losses: Tensor, verdicts: Verdicts) -> list[Call]:
+    """The only calls of layers for which the closed form is exact.
+
+    It takes the samples to be in the first dimension of the layer's inputs, and the weight to
+    influence the losses through this call only. That is proven by a gradient in which each sample
+    has a weight of its own: it equals the closed form's with the same weights only if each sample's
+    gradient does.
+    """
+    times = Counter(call.layer for call in calls)
+    once = [c for c in calls if times[c.layer] == 1 and c.inputs.shape[:-1] == losses.shape]
+    new = [call for call in once if (call.layer, call.inputs.shape) not in verdicts]
+    if new:
+        generator = torch.Generator().manual_seed(0)
+        of_samples = torch.randn(len(losses), generator=generator).to(losses)
+        grad_of = partial(torch.autograd.grad, allow_unused=True, retain_graph=True)
+        deltas = grad_of(losses.sum(), [call.outputs for call in new])
+        gradients = grad_of(losses @ of_samples, [call.layer.weight for call in new])
+        for call, delta, gradient in zip(new, deltas, gradients, strict=True):
+            if delta is not None and gradient is not None and gradient.any():
+                weighted = (of_samples[:, None] * delta).to(gradient)
+                tolerance = 1e-4 * float(gradient.abs().max())
+                verdicts[call.layer, call.inputs.shape] = torch.allclose(
+                    weighted.mT @ call.inputs.to(gradient), gradient, rtol=1e-3, atol=tolerance
+                )
+    return [call for call in once if verdicts.get((call.layer, call.inputs.shape))]
 
 
 def _has_samples_first(
@@ -113,7 +162,7 @@ def _has_samples_first(
 ) -> bool:
     """Whether the outputs are one tensor with the samples in its first dimension.
 
-    Refuses a model that answers to the first or the last sample alone otherwise than in the batch.
+    Refuses a model whose outputs for the first or the last sample alone differ from the batch's.
     """
     x, _, task_labels = batch
     if not (isinstance(outputs, Tensor) and outputs.ndim and len(outputs) == len(x)):
@@ -124,7 +173,7 @@ def _has_samples_first(
             alone = [avalanche_forward(model, x[[n]], task_labels[[n]]) for n in ends]
     except _NotVectorisable as error:
         raise ModelError(
-            f"the model takes a batch of {len(x)} samples but not a sample alone ({error}), so "
+            f"The model takes a batch of {len(x)} samples but not a sample alone ({error}), so "
             "per-sample gradients are not defined; replace the layer that needs several samples "
             "(batch normalisation without running statistics, for example)."
         ) from error
@@ -134,9 +183,14 @@ def _has_samples_first(
     return True
 
 
-def _losses(outputs: Tensor, targets: Tensor, loss: Loss) -> Tensor:
-    """The loss of each sample alone."""
-    losses = vmap(lambda o, t: loss(o.unsqueeze(0), t.unsqueeze(0)))(outputs, targets)
+@torch.enable_grad()
+def _losses(outputs: Tensor, targets: Tensor, loss: Loss) -> Tensor | None:
+    """The loss of each sample alone; None, with a warning, if that cannot be vectorised."""
+    try:
+        losses = vmap(lambda o, t: loss(o.unsqueeze(0), t.unsqueeze(0)))(outputs, targets)
+    except _NotVectorisable as error:
+        _warn_of_loop("The criterion", error)
+        return None
     return losses.reshape(len(outputs), -1).sum(1)
 
 
@@ -211,9 +265,9 @@ def _refuse_mixing(alone: Tensor, whole: Tensor, rounding: float) -> None:
     rtol, atol = max(1e-3, 10 * rounding), 1e-4 + max(1e-5, 10 * rounding) * largest
     if not torch.allclose(alone.to(whole), whole, rtol=rtol, atol=atol, equal_nan=True):
         raise ModelError(
-            "the model answers to a sample alone otherwise than to the same sample in a batch, so "
-            "per-sample gradients are not defined; replace the layer that mixes samples (batch "
-            "normalisation without running statistics, for example)."
+            "The model's outputs for a sample alone differ from those for the same sample in a "
+            "batch, so per-sample gradients are not defined; replace the layer that mixes samples "
+            "(batch normalisation without running statistics, for example)."
         )
 
 
@@ -231,7 +285,7 @@ def _refuse_infinite(losses: Tensor, outputs: object) -> None:
             "learning rate or the penalty's strength), or the model masks outputs with infinity "
             "(use a large finite number)."
         )
-    raise GradientError(f"a sample's loss is not finite, {reason}")
+    raise GradientError(f"The loss of a sample is not finite, {reason}")
 
 
 def _warn_of_loop(what: str, error: Exception) -> None:

@@ -80,9 +80,10 @@ class ProjectionPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlu
         self._anchors: dict[str, Tensor] = {}
 
     @property
-    @abstractmethod
     def _by_layer(self) -> dict[str, Tensor]:
         """What is kept of each layer's inputs, shape (groups, inputs, ...)."""
+        (kept,) = self._KEEPS
+        return kept.get(self)
 
     @abstractmethod
     def _allowed(self, name: str, change: Tensor) -> Tensor:
@@ -127,8 +128,8 @@ class ProjectionPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlu
         }
         if not layers:
             raise ModelError(
-                f"no Linear or convolution layer to project: layers={self.layers!r}, and the model "
-                f"has the modules {[name for name, _ in model.named_modules() if name]}; name some "
+                f"There is no Linear or convolution layer to project: layers={self.layers!r}, and "
+                f"the model has {[name for name, _ in model.named_modules() if name]}. Name some "
                 "of them, or leave the argument out."
             )
         owners = parameter_owners(model)
@@ -136,7 +137,7 @@ class ProjectionPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlu
             for parameter in layer.parameters():
                 if len(owners[parameter]) > 1:
                     raise ModelError(
-                        f"the modules {owners[parameter]} share one parameter, and a basis belongs "
+                        f"The modules {owners[parameter]} share one parameter, and a basis belongs "
                         "to one module; call the same module twice instead, or name the layers to "
                         f"project without '{name}'."
                     )
@@ -197,20 +198,20 @@ class ProjectionPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlu
             layer = modules.get(name)
             if not isinstance(layer, MatrixLayer):
                 raise ModelError(
-                    f"layer '{name}' has a basis but is no longer in the model; a layer may grow "
-                    "more outputs between experiences, but has to keep its name."
+                    f"Layer '{name}' has a basis but is no longer in the model; a layer may gain "
+                    "outputs between experiences, but has to keep its name."
                 )
             inputs = layer.weight[0].numel() + (layer.bias is not None)
             if kept.shape[1] != inputs:
                 raise ModelError(
-                    f"layer '{name}' now has {inputs} inputs, its basis {kept.shape[1]}; a layer "
-                    "may grow more outputs between experiences, but not more inputs or a bias."
+                    f"Layer '{name}' now has {inputs} inputs, but its basis has {kept.shape[1]}; a "
+                    "layer may gain outputs between experiences, but no inputs and no bias."
                 )
             frozen = [own for own, p in layer.named_parameters() if not p.requires_grad]
             trainable = [own for own, p in layer.named_parameters() if p.requires_grad]
             if frozen and trainable:
                 raise ModelError(
-                    f"in layer '{name}' {frozen} are frozen and {trainable} are not; they are "
+                    f"In layer '{name}' {frozen} are frozen and {trainable} are not; they are "
                     "projected together, so freeze all or none."
                 )
             if trainable:

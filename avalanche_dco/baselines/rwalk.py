@@ -28,13 +28,8 @@ class RWalkPlugin(CorrectedPlugin, plugins.RWalkPlugin):
       the experience cuts short is counted instead; in Avalanche it is lost, or continues into the
       next experience.
 
-    >>> import torch
-    >>> from avalanche.training.supervised import Naive
     >>> from avalanche_dco.baselines import RWalkPlugin
-    >>> from avalanche_dco.models import MLP
-    >>> model = MLP(64, hidden_size=50)
-    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[RWalkPlugin(ewc_lambda=1)])
+    >>> plugin = RWalkPlugin(ewc_lambda=1)
     """
 
     # exp_importance is iter_importance as it was at the end of an experience.

@@ -25,13 +25,8 @@ class SGPPlugin(GPMPlugin):
     optimizer may be used; here step by step, and not the gradient, which would be scaled twice.
     Its notes on biases, weight normalisation and unprotected parameters apply here too.
 
-    >>> import torch
-    >>> from avalanche.training.supervised import Naive
     >>> from avalanche_dco.baselines import SGPPlugin
-    >>> from avalanche_dco.models import MLP
-    >>> model = MLP(64, hidden_size=50)
-    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[SGPPlugin(threshold=0.97)])
+    >>> plugin = SGPPlugin(threshold=0.97)
     """
 
     _IDEMPOTENT = False

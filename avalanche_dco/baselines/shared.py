@@ -139,7 +139,7 @@ class _Table(Tensors):
     def read(self, plain: Any, what: str, shapes: Shapes) -> dict[str, ParamData]:
         tensors = super().read(plain, what, shapes)
         complete = not self.whole or tensors.keys() == shapes.keys()
-        require(complete, f"{what} does not have all parameters")
+        require(complete, f"{what} lacks some of the model's parameters")
         return as_param_data({n: t.cpu() if self.on_cpu else t for n, t in tensors.items()})
 
 
@@ -149,7 +149,7 @@ class _TablesByExperience(Form):
 
     def read(self, plain: Any, what: str, shapes: Shapes) -> dict[int, dict[str, ParamData]]:
         by_number = isinstance(plain, dict) and all(is_count(number) for number in plain)
-        require(by_number, f"{what} has to be a dictionary by numbers of experiences")
+        require(by_number, f"{what} must be a dictionary with numbers of experiences as keys")
         tables = {n: TABLE.read(table, f"{what}[{n}]", shapes) for n, table in plain.items()}
         return defaultdict(dict, tables)
 

@@ -32,14 +32,8 @@ class SynapticIntelligencePlugin(CorrectedPlugin, plugins.SynapticIntelligencePl
     * It stops on weights that are not float32. Here path integrals and importances of double
       weights are double, and those of half and bfloat16 weights float32.
 
-    >>> import torch
-    >>> from avalanche.training.supervised import Naive
     >>> from avalanche_dco.baselines import SynapticIntelligencePlugin
-    >>> from avalanche_dco.models import MLP
-    >>> model = MLP(64, hidden_size=50)
-    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     >>> plugin = SynapticIntelligencePlugin(si_lambda=1)
-    >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[plugin])
     """
 
     _KEEPS = (

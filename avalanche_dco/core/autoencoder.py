@@ -145,7 +145,9 @@ class DirectionAutoencoder:
         C, C_a = (torch.stack(c, dim=1) * scales for c in (self._codes, self._weighted))  # k x m
         of_layers = (energies * scales.square()[:, None]).sum(0)
         energy, energy_a = of_layers.sum(), (self._weights * of_layers).sum()
-        self._follow_shares(C.square().sum(1) / energy)
+        shares = C.square().sum(1) / energy
+        # A running mean: one batch alone says little, and early directions are others.
+        self.shares = shares if self.shares is None else self.shares.lerp(shares, 0.1)
         error = 1 - (2 * (C_a * C).sum() - (C * (self._S @ C)).sum()) / energy_a
         if not torch.isfinite(error):
             raise GradientError(
@@ -161,10 +163,6 @@ class DirectionAutoencoder:
             group["lr"] *= self._lr_decay
         self._start_batch()
         return float(error)
-
-    def _follow_shares(self, of_batch: Tensor) -> None:
-        """A running mean: one batch alone says little, and early directions are others."""
-        self.shares = of_batch if self.shares is None else self.shares.lerp(of_batch, 0.1)
 
     def release(self) -> None:
         """Drop the gradients: the directions alone are kept."""

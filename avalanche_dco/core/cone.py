@@ -74,28 +74,19 @@ class _Mean:
             mean.lerp_(tensor.detach(), 1 / self._count)
 
 
-def push(first: Sequence[Tensor], last: Sequence[Tensor], theta: float) -> list[Tensor]:
+def push(first: Sequence[Tensor], last: Sequence[Tensor], theta: float) -> list[Tensor] | None:
     """x* = x_1 - theta (x_1 - x_2) / ||x_1 - x_2||.
 
     :param theta: length of the step; beyond ``||x_1 - x_2||`` it extrapolates.
-    :return: x*; x_1 itself where :func:`has_direction` says that there is none.
-    """
-    difference = [a - b for a, b in zip(first, last, strict=True)]
-    norm = norm_of(difference)
-    if not has_direction(first, last):
-        return list(first)
-    return [a - delta * (theta / norm) for a, delta in zip(first, difference, strict=True)]
-
-
-def has_direction(first: Sequence[Tensor], last: Sequence[Tensor]) -> bool:
-    """Whether x_1 and x_2 differ by more than rounding.
-
-    They do not where the learning rate is next to nothing, as at the end of many schedules. A step
-    of length theta along rounding noise would then lead anywhere.
+    :return: x*; None if x_1 and x_2 differ by rounding only, as with a learning rate of next to
+        nothing: a step of length theta along rounding noise would lead anywhere.
     """
     rounding = max(torch.finfo(tensor.dtype).eps for tensor in first)
     difference = [a - b for a, b in zip(first, last, strict=True)]
-    return norm_of(difference) > 10 * rounding * norm_of(first)
+    norm = norm_of(difference)
+    if not norm > 10 * rounding * norm_of(first):  # also if it is not a number
+        return None
+    return [a - delta * (theta / norm) for a, delta in zip(first, difference, strict=True)]
 
 
 def norm_of(tensors: Sequence[Tensor]) -> float:

@@ -6,7 +6,7 @@ See :mod:`avalanche_dco.core.kronecker` for the formula and the index legend.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -98,6 +98,39 @@ class DampedDiagonal:
         return self._gain * change
 
 
+class _Part:
+    """The step of one layer, or of one other parameter.
+
+    :param names: of its parameters: a weight and perhaps a bias, or one that is no layer's.
+    :param groups: of the layer; None if it is none.
+    """
+
+    def __init__(
+        self, names: list[str], step: DampedStep | DampedDiagonal, groups: int | None = None
+    ):
+        self.names, self._step, self._groups = names, step, groups
+
+    def corrections(self, changes: list[Tensor]) -> list[Tensor]:
+        """What to subtract from each parameter after its change."""
+        if self._groups is None:
+            return [self._step.correction(changes[0])]
+        matrix = self._step.correction(as_matrix(*changes, groups=self._groups))
+        return split_matrix(matrix, [change.shape for change in changes])
+
+
+def _parts(curvature: Curvature, strength: float, negligible: float = 0.0) -> list[_Part]:
+    layers = [
+        _Part(
+            [name, bias_of(name)] if f.bias else [name],
+            DampedStep(f, strength, negligible),
+            len(f.S),
+        )
+        for name, f in curvature.layers.items()
+    ]
+    diagonal = curvature.diagonal.items()
+    return layers + [_Part([name], DampedDiagonal(part, strength)) for name, part in diagonal]
+
+
 class DampedShare:
     r"""How much of a gradient is damped away: :math:`1 - g^\top (I + \lambda M)^{-1} g / ||g||^2`.
 
@@ -109,13 +142,7 @@ class DampedShare:
     """
 
     def __init__(self, curvature: Curvature, strength: float):
-        self._layers = {
-            name: (DampedStep(f, strength), f.bias, len(f.S))
-            for name, f in curvature.layers.items()
-        }
-        self._diagonal = {
-            name: DampedDiagonal(part, strength) for name, part in curvature.diagonal.items()
-        }
+        self._parts = _parts(curvature, strength)
 
     def shares(self, gradients: Iterable[Weights]) -> Tensor:
         """Each gradient's share, between 0 and 1.
@@ -128,23 +155,17 @@ class DampedShare:
 
     def _share(self, gradient: Weights) -> float:
         damped = 0.0
-        for name, (step, bias, groups) in self._layers.items():
-            if name in gradient:
-                parts = [gradient[name]]
-                if bias:
-                    parts.append(gradient.get(bias_of(name), parts[0].new_zeros(len(parts[0]))))
-                damped += _inner(step, as_matrix(*map(at_least_single, parts), groups=groups))
-        for name, diagonal in self._diagonal.items():
-            if name in gradient:
-                damped += _inner(diagonal, at_least_single(gradient[name]))
+        for part in self._parts:
+            weight = gradient.get(part.names[0])
+            if weight is not None:
+                missing = weight.new_zeros(len(weight)) if weight.ndim else weight
+                given = [at_least_single(gradient.get(name, missing)) for name in part.names]
+                for g, correction in zip(given, part.corrections(given), strict=True):
+                    damped += float((g.double() * correction).sum())
         whole = float(energy(gradient))
         if not math.isfinite(whole):
             return math.nan
         return min(damped / whole, 1.0) if whole else 0.0
-
-
-def _inner(step: DampedStep | DampedDiagonal, part: Tensor) -> float:
-    return float((part.double() * step.correction(part)).sum())
 
 
 class DampedUpdate:
@@ -169,27 +190,19 @@ class DampedUpdate:
         negligible: float = 0.0,
         every: int = 1,
     ):
-        self._parameters = parameters
-        self._entries: list[_Entry] = []
-        for name, factors in curvature.layers.items():
-            names = [name, *([bias_of(name)] if factors.bias else [])]
-            step = DampedStep(factors, strength, negligible)
-            self._entries.append(_Entry([parameters[n] for n in names], step, len(factors.S)))
-        for name, part in curvature.diagonal.items():
-            self._entries.append(_Entry([parameters[name]], DampedDiagonal(part, strength)))
-        self._every = every
-        self._updates = 0
+        self._parts = _parts(curvature, strength, negligible)
+        self._now = {name: parameters[name] for part in self._parts for name in part.names}
+        self._before = {name: torch.empty_like(now) for name, now in self._now.items()}
+        self._every, self._updates = every, 0
+        self._moved: set[str] = set()
+        """What the optimizer has moved since the last time it was damped."""
 
     @torch.no_grad()
     def before_update(self) -> None:
         """Note what the optimizer is going to move and, before the first update, from where."""
-        if self._updates == 0 and self._entries:
-            torch._foreach_copy_(
-                [before for entry in self._entries for before in entry.before],
-                [parameter for entry in self._entries for parameter in entry.parameters],
-            )
-        for entry in self._entries:
-            entry.moves = entry.moves or any(p.grad is not None for p in entry.parameters)
+        if self._updates == 0 and self._before:
+            torch._foreach_copy_(list(self._before.values()), list(self._now.values()))
+        self._moved |= {name for name, now in self._now.items() if now.grad is not None}
 
     @torch.no_grad()
     def damp_since(self, start: Weights) -> None:
@@ -197,12 +210,10 @@ class DampedUpdate:
 
         :param start: the weights by name; the present ones are kept where there is none.
         """
-        names = {id(parameter): name for name, parameter in self._parameters.items()}
-        for entry in self._entries:
-            keys = [names[id(parameter)] for parameter in entry.parameters]
-            for key, before, now in zip(keys, entry.before, entry.parameters, strict=True):
-                before.copy_(start.get(key, now))
-            entry.damp()
+        for name, before in self._before.items():
+            before.copy_(start.get(name, self._now[name]))
+        for part in self._parts:
+            self._damp(part)
 
     def after_update(self) -> None:
         """Damp the last updates if there have been enough of them."""
@@ -213,37 +224,13 @@ class DampedUpdate:
     @torch.no_grad()
     def finish(self) -> None:
         """Damp the updates that have not been damped yet."""
-        if self._updates:
-            for entry in self._entries:
-                if entry.moves:
-                    entry.damp()
-                entry.moves = False
-            self._updates = 0
+        for part in self._parts if self._updates else ():
+            if not self._moved.isdisjoint(part.names):
+                self._damp(part)
+        self._updates = 0
+        self._moved.clear()
 
-
-class _Entry:
-    """One layer's or parameter's step."""
-
-    def __init__(
-        self,
-        parameters: Sequence[Tensor],
-        step: DampedStep | DampedDiagonal,
-        groups: int | None = None,
-    ):
-        self.parameters, self.step, self._groups = parameters, step, groups
-        self.before = [torch.empty_like(parameter) for parameter in parameters]
-        self.moves = False
-        """Whether the optimizer has moved it since the last time it was damped."""
-
-    def damp(self) -> None:
-        changes = [
-            at_least_single(now) - before
-            for now, before in zip(self.parameters, self.before, strict=True)
-        ]
-        if self._groups is None:
-            corrections = [self.step.correction(changes[0])]
-        else:
-            matrix = self.step.correction(as_matrix(*changes, groups=self._groups))
-            corrections = split_matrix(matrix, [change.shape for change in changes])
-        for parameter, correction in zip(self.parameters, corrections, strict=True):
-            parameter.sub_(correction)
+    def _damp(self, part: _Part) -> None:
+        changes = [at_least_single(self._now[n]) - self._before[n] for n in part.names]
+        for name, correction in zip(part.names, part.corrections(changes), strict=True):
+            self._now[name].sub_(correction)

@@ -58,14 +58,14 @@ class Directions:
         factors = {}
         for name, part in parts.items():
             U, V, shape, start = entries(part, ("U", "V", "shape", "start"), f"{name!r}")
-            require(is_shape(shape) and is_count(start), f"{name!r} has no valid shape and start")
+            require(is_shape(shape) and is_count(start), f"{name!r} has no valid shape or start")
             rows, columns = matrix_shape(torch.Size(shape))
             require(
                 is_floating(U, [rows, None])
                 and is_floating(V, [columns, U.shape[1]])
                 and U.dtype == V.dtype
                 and start + U.shape[1] <= k,
-                f"the factors of {name!r} are no two matrices for a parameter of shape {shape}",
+                f"the factors of {name!r} are not two matrices for a parameter of shape {shape}",
             )
             factors[name] = Factors(U, V, torch.Size(shape), start)
         return cls(k, factors)

@@ -75,14 +75,6 @@ class KroneckerFactors:
             mine.A + new.A.to(mine.A), mine.S + new.S.to(mine.S), bias, mine.tasks + new.tasks
         )
 
-    def quadratic(self, change: Tensor) -> Tensor:
-        """tr(S dW A dW^T) / n, the squared change of the outputs by these factors.
-
-        :param change: dW, g x o x d.
-        :return: a scalar.
-        """
-        return ((self.S @ change @ self.A) * change).sum() / self.tasks
-
     def free_share(self, strength: float) -> float:
         """The share of the layer's directions that is free: the mean of 1 / (1 + lambda s_i a_j).
 
@@ -156,12 +148,12 @@ class Curvature:
         :param shapes: of the parameters of the model that it belongs to.
         """
         layers, diagonal, tasks = entries(state, ("layers", "diagonal", "tasks"), "the curvature")
-        require(is_count(tasks), "the number of tasks has to be a count")
+        require(is_count(tasks), "the number of tasks has to be a whole number of at least 0")
         require(isinstance(layers, dict), "the layers have to be a dictionary")
         require(isinstance(diagonal, dict), "the diagonal has to be a dictionary")
         for name, part in diagonal.items():
             fits = name in shapes and is_floating(part, shapes[name])
-            require(fits, f"the diagonal of {name!r} has not the shape of the parameter")
+            require(fits, f"the diagonal of {name!r} does not have the shape of the parameter")
         return cls(
             {name: _factors_of(f, name, shapes.get(name)) for name, f in layers.items()},
             dict(diagonal),
@@ -210,7 +202,7 @@ class Curvature:
 def _factors_of(state: Any, name: Any, shape: Sequence[int] | None) -> KroneckerFactors:
     A, S, bias, tasks = entries(state, ("A", "S", "bias", "tasks"), f"the factors of {name!r}")
     right = shape is not None and len(shape) > 1 and isinstance(bias, bool)
-    require(right and is_count(tasks) and tasks > 0, f"{name!r} is no weight of a layer")
+    require(right and is_count(tasks) and tasks > 0, f"{name!r} is not the weight of a layer")
     assert shape is not None
     groups = len(S) if isinstance(S, Tensor) and S.ndim and len(S) else 1
     outputs, inputs = shape[0] // groups, math.prod(shape[1:]) + bias

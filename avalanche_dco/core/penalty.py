@@ -24,7 +24,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from avalanche_dco.core.checked import entries, is_floating, require
 from avalanche_dco.core.directions import Directions
@@ -117,8 +116,8 @@ class Penalty:
         """
         if self.couple_layers != other.couple_layers:
             raise SettingError(
-                "A penalty that couples layers and one that does not cannot be one penalty. Make "
-                "both with the same couple_layers."
+                "A penalty that couples layers and one that does not cannot be joined. Make both "
+                "with the same couple_layers."
             )
         directions = self.directions.cat(other.directions)
         if self.couple_layers:
@@ -222,38 +221,13 @@ class Penalty:
             this, it is scaled down to it. The value is not changed by that.
         :return: a scalar.
         """
-        names = list(self.directions.factors)
-        return _PenaltyFunction.apply(
-            self, strength, max_grad_norm, names, *(x[name] for name in names)
-        )
-
-
-class _PenaltyFunction(torch.autograd.Function):
-    """Value and gradient from one residual: two GEMMs per parameter."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        penalty: Penalty,
-        strength: float,
-        max_grad_norm: float | None,
-        names: list[str],
-        *tensors: Tensor,
-    ) -> Tensor:
-        x = dict(zip(names, tensors, strict=True))
-        residual = penalty.residual(x)
-        wanted = [name for name in names if x[name].requires_grad]
-        gradient = penalty.gradient(residual, strength, wanted, max_grad_norm)
-        ctx.gradient = [
-            gradient[name].to(x[name].dtype) if name in gradient else None for name in names
-        ]
-        return penalty.value(residual, strength)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        gradient = (None if g is None else g * grad_output for g in ctx.gradient)
-        return (None, None, None, None, *gradient)
+        residual = self.residual(x)
+        value = self.value(residual, strength)
+        moving = [name for name in self.directions.factors if x[name].requires_grad]
+        for name, part in self.gradient(residual, strength, moving, max_grad_norm).items():
+            # Adds zero, of which the derivative is the gradient.
+            value = value + (part.to(x[name].dtype) * (x[name] - x[name].detach())).sum()
+        return value
 
 
 def shortening(gradient: list[Tensor], max_norm: float | None, most: float = 1.0) -> Tensor | float:

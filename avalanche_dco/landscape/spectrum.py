@@ -183,8 +183,8 @@ def _blocks(gradients: Iterable[Tensor], size: int) -> Iterator[Tensor]:
     for gradient in gradients:
         if gradient.shape != (size,):
             raise SettingError(
-                f"A gradient of shape {tuple(gradient.shape)} among gradients of length "
-                f"{size}; give every one as a vector, e.g. FlatParameters(model).gradient()."
+                f"A gradient has shape {tuple(gradient.shape)} instead of {(size,)}; give every "
+                "one as a vector, e.g. FlatParameters(model).gradient()."
             )
         block.append(gradient)
         if len(block) == _BLOCK:
@@ -230,7 +230,7 @@ def gradient_spectrum(
     for block in _blocks(gradients, size):
         if not block.isfinite().all():
             raise GradientError(
-                f"Among gradients {seen + 1} to {seen + len(block)} one is infinite or not a "
+                f"One of the gradients {seen + 1} to {seen + len(block)} is infinite or not a "
                 "number, so it has no direction. Lower the learning rate."
             )
         if accumulator is None:
@@ -242,8 +242,8 @@ def gradient_spectrum(
         seen += len(block)
     if accumulator is None or seen != count:
         raise SettingError(
-            f"count={count} gradients were announced, {seen} came; the way to the eigenvectors is "
-            "chosen by their number, so give the number the stream really has (at least 1)."
+            f"count={count} gradients were announced, but {seen} came. The method is chosen by "
+            "their number, so give the number that the stream really has (at least 1)."
         )
     values, vectors = accumulator.eigen()
     kept = _numerical_rank(values) if top is None else min(top, _numerical_rank(values))

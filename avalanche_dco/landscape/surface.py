@@ -77,7 +77,7 @@ class LossLandscape:
                 "DataLoader or a list of (inputs, targets), not a generator."
             )
         if chunk_size < 1:
-            raise SettingError(f"chunk_size={chunk_size}; use at least 1.")
+            raise SettingError(f"chunk_size={chunk_size} must be at least 1.")
         self.model = model
         self.criterion = criterion
         self.batches = batches
@@ -96,10 +96,6 @@ class LossLandscape:
         values = self.parameters.unflatten(point) | self._constants
         return self.criterion(functional_call(self.model, values, (inputs,)), targets)
 
-    def _losses(self, offsets: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Losses at up to ``chunk_size`` offsets (P, d) from x* on one batch: (P,), in float64."""
-        return self._batched(self._origin + offsets, inputs, targets).double()
-
     def _data(self) -> Iterator[Batch]:
         device = self._origin.device
         for inputs, targets, *_ in self.batches:
@@ -109,7 +105,7 @@ class LossLandscape:
         for direction in directions:
             if direction.shape != (self.parameters.size,):
                 raise SettingError(
-                    f"A direction of shape {tuple(direction.shape)} for a model with "
+                    f"A direction has shape {tuple(direction.shape)}, but the model has "
                     f"{self.parameters.size} trainable parameters; give a vector of that length."
                 )
         return torch.stack([direction.to(self._origin) for direction in directions])
@@ -123,17 +119,24 @@ class LossLandscape:
         :param directions: shape (r, d).
         """
         directions = self._directions(*directions)
-        coordinates = coordinates.to(directions)
+        total, samples = self._totals(coordinates.to(directions), directions, self._data())
+        return total / samples
+
+    def _totals(
+        self, coordinates: Tensor, directions: Tensor, data: Iterable[Batch]
+    ) -> tuple[Tensor, int]:
+        """As :meth:`loss_at`, but summed over the samples of some batches; and their number."""
         total = torch.zeros(len(coordinates), dtype=torch.float64, device=directions.device)
         samples = 0
         with torch.no_grad(), model_kept(self.model, weights=True):
             self.model.eval()
-            for inputs, targets in self._data():
+            for inputs, targets in data:
                 for rows in torch.arange(len(coordinates)).split(self.chunk_size):
-                    losses = self._losses(coordinates[rows] @ directions, inputs, targets)
-                    total[rows] += len(targets) * losses
+                    points = self._origin + coordinates[rows] @ directions
+                    losses = self._batched(points, inputs, targets)
+                    total[rows] += len(targets) * losses.double()
                 samples += len(targets)
-        return total / samples
+        return total, samples
 
     def loss_on_plane(
         self, mean_gradient: Tensor, direction: Tensor, alphas: Tensor, betas: Tensor
@@ -244,19 +247,15 @@ class LossLandscape:
             strata = zip(normal.tensor_split(batches), ([b] for b in self._data()), strict=True)
         mean, variance = torch.zeros(2, len(scale), dtype=torch.float64)
         samples = 0
-        with torch.no_grad(), model_kept(self.model, weights=True):
-            self.model.eval()
-            for share, data in strata:
-                total = torch.zeros(len(scale), len(share), dtype=torch.float64)
-                for inputs, targets in data:
-                    total += len(targets) * self._scaled_losses(
-                        basis, scale, share, inputs, targets
-                    )
-                    samples += len(targets)
-                mean += total.mean(1)
-                variance += total.var(1) / len(share)
-                if progress is not None:
-                    progress(len(share))
+        for share, data in strata:
+            scaled = torch.cat([s * share for s in scale.to(basis)])
+            total, seen = self._totals(scaled, basis.T, data)
+            by_scale = total.cpu().view(len(scale), -1)
+            mean += by_scale.mean(1)
+            variance += by_scale.var(1) / len(share)
+            samples += seen
+            if progress is not None:
+                progress(len(share))
         return SubspaceLoss(mean / samples, variance.sqrt() / samples)
 
     def _orthonormal(self, basis: Tensor) -> Tensor:
@@ -266,21 +265,9 @@ class LossLandscape:
         if error > 1e-4:
             raise SettingError(
                 f"The columns of the basis are not orthonormal (off by {error:.1e}), so V V^T is "
-                "no projection; use torch.linalg.qr(basis)[0]."
+                "not a projection; use torch.linalg.qr(basis)[0]."
             )
         return rows.T
-
-    def _scaled_losses(
-        self, basis: Tensor, scale: Tensor, normal: Tensor, inputs: Tensor, targets: Tensor
-    ) -> Tensor:
-        """Losses of every draw at every scale on one batch, shape (scales, draws), on the CPU."""
-        chunks = []
-        for part in normal.split(self.chunk_size):
-            offsets = part @ basis.T
-            chunks.append(
-                torch.stack([self._losses(s * offsets, inputs, targets) for s in scale.to(basis)])
-            )
-        return torch.cat(chunks, dim=1).cpu()
 
 
 def bracket(betas: Tensor, losses: Tensor, level: float) -> Tensor:

@@ -14,7 +14,7 @@ from avalanche_dco.errors import SettingError
 from avalanche_dco.logging.frames import write_parquet
 from avalanche_dco.logging.stores import LineStore
 from avalanche_dco.logging.values import describe, parse_name, position
-from avalanche_dco.metrics.progress import TrainingProgress
+from avalanche_dco.metrics.recorder import TrainingProgress
 
 
 class PandasLogger(BaseLogger):
@@ -44,7 +44,7 @@ class PandasLogger(BaseLogger):
         super().__init__()
         if parquet and path is None:
             raise SettingError(
-                "PandasLogger(parquet=True) has no place for the Parquet file: it lies beside "
+                "PandasLogger(parquet=True) has nowhere to put the Parquet file, which goes beside "
                 'the CSV file. Write PandasLogger("run.csv", parquet=True).'
             )
         if parquet and find_spec("pyarrow") is None:

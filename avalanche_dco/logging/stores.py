@@ -102,8 +102,8 @@ class LineStore:
             self._give_up(error)
         if line:
             raise LogError(
-                f"{self.path} has {size} bytes, and this run has left it with {self._size}: "
-                "another process writes to it too, or has taken lines out. Give each run a path "
+                f"{self.path} has {size} bytes, but this run left it with {self._size}: another "
+                "process writes to it too, or has removed lines. Give each run a path "
                 "of its own."
             )
 

@@ -5,11 +5,11 @@ from avalanche_dco.metrics.error_metrics import (
     AverageError,
     BWTError,
     ErrorMatrix,
+    ErrorMatrixValue,
     FWIError,
     error_metrics,
 )
 from avalanche_dco.metrics.functional import average_error, bwt_error, fwi_error
-from avalanche_dco.metrics.matrix_value import ErrorMatrixValue
 from avalanche_dco.metrics.recorder import ErrorRecorder
 
 __all__ = [

@@ -77,7 +77,7 @@ def _now_and_own(matrix: ArrayLike, learned_at: LearnedAt | None) -> tuple[np.nd
     errors = np.asarray(matrix, dtype=np.float64)
     if errors.ndim != 2:
         raise SettingError(
-            f"an error matrix has two dimensions (trainings x experiences), this one has "
+            f"An error matrix has two dimensions (trainings x experiences), but this one has "
             f"{errors.ndim}; pass a list of rows."
         )
     rows, columns = errors.shape

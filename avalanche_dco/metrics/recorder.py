@@ -1,13 +1,36 @@
-"""The store of errors that all error metrics of one evaluator share."""
+"""What a strategy has trained, and the store of errors that all error metrics share."""
 
 import warnings
 
 import numpy as np
 from avalanche.evaluation.metric_utils import stream_type
+from avalanche.training.supervised import JointTraining
 from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor
 
-from avalanche_dco.metrics.progress import TrainingProgress
+
+class TrainingProgress:
+    """Counts trainings; one training may cover several experiences, or several calls.
+
+    Joint training covers all of its experiences at once. An online stream cuts an experience into
+    small ones, which together are one training of the experience they come from.
+    """
+
+    def __init__(self) -> None:
+        self.step = 0
+        """Trainings begun so far; 0 before the first."""
+
+        self.experiences: tuple[int, ...] = ()
+        """The experiences of the training that began last."""
+
+    def begin(self, strategy: SupervisedTemplate) -> None:
+        """Take note that ``strategy`` starts to train ``strategy.experience``."""
+        experience = strategy.experience
+        if getattr(experience, "is_first_subexp", True):
+            self.step += 1
+        trained = strategy._experiences if isinstance(strategy, JointTraining) else [experience]
+        originals = (getattr(one, "origin_experience", one) for one in trained)
+        self.experiences = tuple(one.current_experience for one in originals)
 
 
 class ErrorRecorder:

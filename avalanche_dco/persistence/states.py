@@ -78,8 +78,9 @@ def existing_device(device: Any) -> torch.device:
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError, TypeError) as error:  # torch raises any of them
         raise CheckpointError(
-            f"map_location={device!r} names no device that is here ({str(error).splitlines()[0]}). "
-            "Nothing was loaded; use map_location='cpu', or a device that torch can use."
+            f"map_location={device!r} names no device of this machine "
+            f"({str(error).splitlines()[0]}). Nothing was loaded; use map_location='cpu', or a "
+            "device that torch can use."
         ) from error
     return found
 
@@ -97,7 +98,7 @@ def device_map(map_location: MapLocation) -> dict[str, str] | None:
     devices = {str(saved): str(existing_device(to)) for saved, to in map_location.items()}
     if devices.get("cpu", "cpu") != "cpu":
         raise CheckpointError(
-            f"map_location={dict(map_location)} takes what was on the CPU elsewhere, but the "
+            f"map_location={dict(map_location)} moves what was on the CPU, but the "
             "states of random generators have to stay there. Nothing was loaded; to continue on "
             f"that device, write map_location={devices['cpu']!r}."
         )

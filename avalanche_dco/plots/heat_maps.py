@@ -32,7 +32,7 @@ def plot_error_matrix(frame: pd.DataFrame, *, stream: str = "test") -> Figure:
     cells = rows[rows["experience"].notna() & (rows["trained"] > 0)]
     if cells.empty:
         raise SettingError(
-            f"the frame has no error matrix of the {stream} stream after a training: call "
+            f"The frame has no error matrix of the {stream} stream after a training: call "
             f"strategy.eval after strategy.train."
         )
     cells = latest(cells, ["method", "seed", "trained", "experience"])

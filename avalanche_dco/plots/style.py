@@ -31,7 +31,7 @@ def select(
     missing = {"metric", "stream", "value", "trained", *further_columns} - set(frame.columns)
     if missing:
         raise SettingError(
-            f"the frame has no columns {sorted(missing)}: pass PandasLogger's to_frame() or "
+            f"The frame has no columns {sorted(missing)}: pass PandasLogger's to_frame() or "
             f"read_log(path), concatenated if there are several."
         )
     rows = frame[frame["metric"] == metric]
@@ -40,7 +40,7 @@ def select(
     if rows.empty:
         where = "" if stream is None else f" of the {stream} stream"
         raise SettingError(
-            f"the frame has no {metric}{where}; it has {sorted(frame['metric'].unique())}. Give "
+            f"The frame has no {metric}{where}; it has {sorted(frame['metric'].unique())}. Give "
             f"the EvaluationPlugin a metric that emits it, error_metrics(matrix=True) for errors."
         )
     return rows.assign(

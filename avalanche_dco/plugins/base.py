@@ -36,8 +36,8 @@ from avalanche_dco.plugins.support.gradients import (
     TrajectorySampler,
     assign,
     require_one_tensor,
-    snapshot,
     trainable,
+    undone_on_error,
 )
 from avalanche_dco.plugins.support.isolation import isolated
 from avalanche_dco.plugins.support.penalised_training import PenalisedTraining
@@ -130,9 +130,8 @@ class DirectionConstrainedPlugin(
 
     def _push_and_learn(self, strategy: SupervisedTemplate, **kwargs: Any) -> dict[str, Any]:
         parameters = trainable(strategy.model)
-        before = snapshot(parameters)
         self._wait.begin()
-        try:
+        with undone_on_error(parameters):
             with naming_experience(strategy), isolated(strategy):
                 batches = training_batches(
                     strategy,
@@ -147,10 +146,6 @@ class DirectionConstrainedPlugin(
             # Frozen parameters are where they are, but may have a part in older directions.
             x = dict(strategy.model.named_parameters()) | x_star
             kept = {} if learned is None else self._stored(strategy, *learned, x)
-        except BaseException:
-            # Interrupted or refused: the weights are again those that step 1 ended with.
-            assign(parameters, before)
-            raise
         assign(parameters, x_star)
         return kept
 

@@ -26,7 +26,7 @@ from avalanche_dco.plugins.support.direction_settings import (
     PARAMETER_FILTER,
     THETA,
 )
-from avalanche_dco.plugins.support.gradients import assign, outputs_of, snapshot, trainable
+from avalanche_dco.plugins.support.gradients import assign, outputs_of, trainable, undone_on_error
 from avalanche_dco.plugins.support.isolation import isolated
 from avalanche_dco.plugins.support.kept import Kept, Stated
 from avalanche_dco.plugins.support.push import can_travel, push_into_cone, training_batches
@@ -192,17 +192,16 @@ class DCOKronPlugin(DefaultStrength, InputChecks, PluginState, DeclaredSettings,
         """Push into the cone, if that is wanted, and add the curvature of this experience."""
         step, self._step = self._step, None
         parameters = trainable(strategy.model)
-        before = snapshot(parameters)
-        try:
-            with naming_experience(strategy), isolated(strategy):
-                if self.push_epochs and self.theta and can_travel(strategy):
-                    assert step is not None
-                    assign(parameters, self._pushed(strategy, kwargs.get("num_workers", 0)))
-                    step.damp_since(before)
-                learned = self._estimated(strategy)
-        except BaseException:  # interrupted or refused: as training has left them
-            assign(parameters, before)
-            raise
+        with (
+            undone_on_error(parameters) as before,
+            naming_experience(strategy),
+            isolated(strategy),
+        ):
+            if self.push_epochs and self.theta and can_travel(strategy):
+                assert step is not None
+                assign(parameters, self._pushed(strategy, kwargs.get("num_workers", 0)))
+                step.damp_since(before)
+            learned = self._estimated(strategy)
         curvature = self.curvature + learned
         for name, share in curvature.free_shares(self._strength(curvature)).items():
             publish(strategy, f"DCO_FreeDirections/{name}", share, strategy.clock.train_iterations)

@@ -421,7 +421,7 @@ def test_frozen_layers_stay_frozen_and_half_frozen_ones_are_refused() -> None:
 def test_a_layer_that_vanishes_or_widens_is_named() -> None:
     strategy = trained(mlp, GPMPlugin(), PERMUTED[:1])
     strategy.model[3] = nn.Linear(20, 10, bias=False)
-    with pytest.raises(ModelError, match="'3' now has 20 inputs, its basis 21"):
+    with pytest.raises(ModelError, match="'3' now has 20 inputs, but its basis has 21"):
         strategy.train(PERMUTED[1])
     strategy = trained(mlp, GPMPlugin(), PERMUTED[:1])
     strategy.model[3] = nn.Sequential(nn.Linear(20, 10))

@@ -255,7 +255,7 @@ def test_what_is_kept_is_counted(method: str) -> None:
 def test_a_layer_that_changed_is_named(method: str) -> None:
     strategy = trained(mlp, PLUGINS[method](), PERMUTED[:1])
     strategy.model[3] = nn.Linear(20, 10, bias=False)
-    with pytest.raises(ModelError, match="'3' now has 20 inputs, its basis 21"):
+    with pytest.raises(ModelError, match="'3' now has 20 inputs, but its basis has 21"):
         strategy.train(PERMUTED[1])
 
 

@@ -48,14 +48,6 @@ def test_step_is_the_inverse_of_the_explicit_matrix(seed, outputs, inputs, group
         torch.testing.assert_close(damped[group], expected, rtol=1e-6, atol=1e-8)
 
 
-@given(seeds, sizes, sizes)
-def test_quadratic_is_that_of_the_explicit_matrix(seed, outputs, inputs):
-    torch.manual_seed(seed)
-    f = factors(outputs, inputs, tasks=3)
-    change = torch.randn(1, outputs, inputs, dtype=torch.float64)
-    torch.testing.assert_close(f.quadratic(change), change.flatten() @ dense(f) @ change.flatten())
-
-
 @given(seeds, sizes, st.integers(2, 6), st.integers(1, 4))
 def test_infinite_strength_without_output_side_is_gpm(seed, outputs, inputs, rank):
     """With S = I and A of the remembered inputs, nothing moves along them."""

@@ -12,6 +12,7 @@ import pytest
 import torch
 from _pytest.mark.structures import ParameterSet
 
+from avalanche_dco import baselines
 from avalanche_dco.errors import DCOError
 from docs.run_pages import (
     EXAMPLES,
@@ -141,10 +142,10 @@ def test_examples_need_nothing_but_the_package_and_what_it_installs() -> None:
 
 
 def _public() -> list[Any]:
-    """Every class and function that the package exports, once."""
+    """Every class and function that the package exports, once, and modules with an example."""
     modules = [importlib.import_module(f"avalanche_dco{name}") for name in _MODULES]
     named = {getattr(module, name): None for module in modules for name in module.__all__}
-    return [DCOError, *(one for one in named if callable(one))]
+    return [DCOError, baselines, *(one for one in named if callable(one))]
 
 
 @pytest.mark.parametrize("named", _public(), ids=lambda named: named.__name__)

@@ -226,7 +226,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("map_location", "reason"),
         [
-            ("cuda:77", "'cuda:77' names no device that is here .*use map_location='cpu'"),
+            ("cuda:77", "'cuda:77' names no device of this machine .*use map_location='cpu'"),
             ("grammophone", "'grammophone' names no device"),
             ({"cuda:0": "cuda:77"}, "'cuda:77' names no device"),
             ({"cpu": "meta"}, "random generators have to stay there.*write map_location='meta'"),

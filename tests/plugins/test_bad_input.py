@@ -134,7 +134,7 @@ class TestEveryPlugin:
             self._learns(strategy, again)
             return
         if method in PROJECTIONS:
-            message = "'2' now has 5 inputs, its basis 9"
+            message = "'2' now has 5 inputs, but its basis has 9"
         else:
             message = r"'0\.weight' ha(d|s) shape .8, 6. (when its prohibited|after .*.4, 6. now)"
         refused(strategy, again, ModelError, message)
@@ -145,7 +145,7 @@ class TestEveryPlugin:
         if method == "a-gem":
             self._learns(strategy, again)
             return
-        gone = "'2' now has 8 inputs, its basis 9" if method in PROJECTIONS else r"2\.bias"
+        gone = "'2' now has 8 inputs, but its basis has 9" if method in PROJECTIONS else r"2\.bias"
         refused(strategy, again, ModelError, gone)
 
     def _learns(self, strategy, experience):

@@ -8,9 +8,8 @@ import torch
 from avalanche_dco import maybe_load_checkpoint, save_checkpoint
 from avalanche_dco.baselines import gpm
 from avalanche_dco.errors import CheckpointError
-from avalanche_dco.plugins import base, dco_comp, dco_kron
-from avalanche_dco.plugins.support import push
-from avalanche_dco.plugins.support.gradients import TrajectorySampler
+from avalanche_dco.plugins import dco_comp, dco_kron
+from avalanche_dco.plugins.support import gradients, push
 from tests.support.checkpointed import fingerprint, finish, make_strategy, short_digits
 from tests.support.learning import weights_of
 
@@ -38,7 +37,7 @@ def interrupt(after: int, function):
 PLACES = {
     "step 1": (torch.optim.Adam, "step", 3),
     "step 2": (push, "criterion_gradients", 2),
-    "step 3": (TrajectorySampler, "sample", 1),
+    "step 3": (gradients.TrajectorySampler, "sample", 1),
     "step 4": (dco_comp, "compress", 0),
     "reporting of step 4": (dco_comp, "publish", 2),
     "reporting of free directions": (dco_kron, "publish", 1),
@@ -88,7 +87,7 @@ def test_the_weights_are_those_that_training_ended_with(place, digits, monkeypat
     strategy = make_strategy("dco-comp" if place == "step 4" else "dco")
     owner, name, after = PLACES[place]
     trained = []
-    snapshot = base.snapshot
+    snapshot = gradients.snapshot
 
     def noting(parameters):
         if not trained:
@@ -96,7 +95,7 @@ def test_the_weights_are_those_that_training_ended_with(place, digits, monkeypat
         return snapshot(parameters)
 
     strategy.plugins[0].gamma_1 = 0.0  # takes no snapshot of its own
-    monkeypatch.setattr(base, "snapshot", noting)
+    monkeypatch.setattr(gradients, "snapshot", noting)
     monkeypatch.setattr(owner, name, interrupt(after, getattr(owner, name)))
     with pytest.raises(KeyboardInterrupt):
         strategy.train(digits.train_stream[0])

@@ -71,8 +71,8 @@ def refuse_broken(
     broken = [repr(name) for name, p in parameters.items() if not torch.isfinite(p).all()]
     if broken:
         raise GradientError(
-            f"{when}, the weights of {', '.join(broken)} are infinite or not a number: a gradient "
-            f"was. {_cause(strategy)}"
+            f"{when}, the weights of {', '.join(broken)} are infinite or not a number, because "
+            f"a gradient was. {_cause(strategy)}"
         )
 
 
@@ -83,7 +83,7 @@ def warn_of_vanishing(strategy: SupervisedTemplate, share: float, remedy: str = 
     which, consequence = (
         ("the", "there are no directions to remember and this experience will not be protected")
         if share == 1
-        else (f"{share:.1%} of the", "this experience is protected by what the others say alone")
+        else (f"{share:.1%} of the", "only the others protect this experience")
     )
     warnings.warn(
         f"Experience {experience_number(strategy)}: {which} gradients are zero, or so small that "

@@ -274,13 +274,13 @@ class DirectionSettings(DeclaredSettings):
         if self.tau > self.gradients_per_update:
             raise SettingError(
                 f"tau={self.tau} must be at most gradients_per_update={self.gradients_per_update}: "
-                "the model moves after every tau gradients, and would not move at all."
+                "the model moves after every tau gradients, so it would not move at all."
             )
         if self.directions == "eigen" and self.couple_layers:
             raise SettingError(
-                "directions='eigen' are those of every parameter by itself, and couple_layers=True "
-                "sums codes over parameters. Write directions='sampled' or 'trained', or leave "
-                "couple_layers out."
+                "directions='eigen' finds directions of each parameter separately, but "
+                "couple_layers=True sums codes over parameters. Write directions='sampled' or "
+                "'trained', or leave couple_layers out."
             )
         if self.directions != "trained":
             self._refuse_without_effect(_OF_TRAINING, "directions that are not trained")

@@ -8,7 +8,8 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -43,6 +44,20 @@ def assign(parameters: dict[str, Parameter], values: Weights) -> None:
         parameter.copy_(values[name])
 
 
+@contextmanager
+def undone_on_error(parameters: dict[str, Parameter]) -> Iterator[dict[str, Tensor]]:
+    """Give the parameters their values back if the block is interrupted or refuses something.
+
+    :return: a copy of these values.
+    """
+    before = snapshot(parameters)
+    try:
+        yield before
+    except BaseException:
+        assign(parameters, before)
+        raise
+
+
 def _forward(strategy: SupervisedTemplate, batch: Any) -> Any:
     """The strategy's own forward pass, which a subclass may have changed."""
     strategy.mbatch = batch
@@ -53,31 +68,11 @@ def _forward(strategy: SupervisedTemplate, batch: Any) -> Any:
 
 def criterion_gradients(
     strategy: SupervisedTemplate, batch: Any, parameters: dict[str, Parameter]
-) -> list[Tensor | None]:
+) -> tuple[Tensor | None, ...]:
     """Gradient of the plain criterion, without the penalty; ``strategy.loss`` is its value."""
     _forward(strategy, batch)
     strategy.loss = strategy.criterion()
-    return list(torch.autograd.grad(strategy.loss, list(parameters.values()), allow_unused=True))
-
-
-def logit_gradients(
-    strategy: SupervisedTemplate, batch: Any, parameters: dict[str, Parameter]
-) -> list[Tensor | None]:
-    """Gradient of the outputs with random weights r ~ N(0, I).
-
-    Over r, the outer products of these gradients average to J^T J, the Gauss-Newton matrix of a
-    squared loss on the outputs. Unlike the criterion's gradients, they do not vanish as the
-    criterion does.
-    """
-    outputs = outputs_of(strategy, batch)
-    return list(
-        torch.autograd.grad(
-            outputs,
-            list(parameters.values()),
-            grad_outputs=torch.randn_like(outputs),
-            allow_unused=True,
-        )
-    )
+    return torch.autograd.grad(strategy.loss, list(parameters.values()), allow_unused=True)
 
 
 def outputs_of(strategy: SupervisedTemplate, batch: Any) -> Tensor:
@@ -129,7 +124,7 @@ class GradientSampler(ABC):
     def _batches(self) -> Iterator[Any]:
         return itertools.islice(self._stream, self._m)
 
-    def _dense(self, gradients: list[Tensor | None]) -> Weights:
+    def _dense(self, gradients: Sequence[Tensor | None]) -> Weights:
         by_name = dict(zip(self._parameters, gradients, strict=True))
         found = {
             name: g.to_dense() if g.is_sparse else g
@@ -172,7 +167,9 @@ class TrajectorySampler(GradientSampler):
                 total = {}
         # Looked at once per update: a look at each move would make a GPU wait for it.
         self._refuse_divergence(torch.stack(moves).tolist())
-        self._pull_back()
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                parameter.lerp_(self._x_star[name], self._gamma_2)
 
     @torch.no_grad()
     def _descend(self, gradient: Weights) -> Tensor:
@@ -197,14 +194,14 @@ class TrajectorySampler(GradientSampler):
             f"trajectory_lr={advice:.0e}, or a criterion that averages over samples."
         )
 
-    @torch.no_grad()
-    def _pull_back(self) -> None:
-        for name, parameter in self._parameters.items():
-            parameter.lerp_(self._x_star[name], self._gamma_2)
-
 
 class LogitSampler(GradientSampler):
-    """Gradients of the outputs with random weights, at x_i*."""
+    """Gradients of the outputs with random weights r ~ N(0, I), at x_i*.
+
+    Over r, the outer products of these gradients average to J^T J, the Gauss-Newton matrix of a
+    squared loss on the outputs. Unlike the criterion's gradients, they do not vanish as the
+    criterion does.
+    """
 
     def __init__(self, *args: Any, x_star: Weights, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -213,4 +210,7 @@ class LogitSampler(GradientSampler):
     def sample(self, observe: Callable[[Weights], None]) -> None:
         """The model does not move: there is no descent direction to follow."""
         for batch in self._batches():
-            observe(self._dense(logit_gradients(self._strategy, batch, self._parameters)))
+            outputs = outputs_of(self._strategy, batch)
+            r = torch.randn_like(outputs)
+            weights = list(self._parameters.values())
+            observe(self._dense(torch.autograd.grad(outputs, weights, r, allow_unused=True)))

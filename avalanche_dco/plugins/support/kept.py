@@ -102,7 +102,7 @@ class Tensors(Form):
             right = isinstance(name, str) and isinstance(value, Tensor)
             require(
                 right and self.fits(value, name, shapes),
-                f"{what} has an entry {name!r} that is no tensor of the right kind and shape",
+                f"{what} has an entry {name!r} that is not a tensor of the right kind and shape",
             )
         return dict(plain)
 
@@ -131,7 +131,7 @@ class Directed(Stated):
         factors = {} if value is None else value.directions.factors
         for name, part in factors.items():
             fits = shapes.get(name) == list(part.shape)
-            require(fits, f"{what} has directions for {name!r}, no parameter of that shape")
+            require(fits, f"{what} has directions for {name!r}, but no parameter fits them")
         return value
 
 

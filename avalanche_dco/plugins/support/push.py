@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
-from avalanche_dco.core.cone import TrajectoryEnds, has_direction, norm_of, push
+from avalanche_dco.core.cone import TrajectoryEnds, norm_of, push
 from avalanche_dco.plugins.support.checks import refuse_broken
 from avalanche_dco.plugins.support.compatibility import replay_beside_the_loader
 from avalanche_dco.plugins.support.gradients import criterion_gradients, snapshot, trainable
@@ -116,8 +116,8 @@ def can_travel(strategy: SupervisedTemplate) -> bool:
         warn_not_pushed(
             strategy,
             f"{type(found[0]).__name__} trains on samples that do not come from the strategy's "
-            "loader, and a push without them would undo their effect. Use push_epochs=0 to push "
-            "never and to be rid of this warning.",
+            "loader, and a push without them would undo their effect. Use push_epochs=0 to switch "
+            "the push off, and this warning with it.",
         )
     elif isinstance(strategy.dataloader, Iterator):
         warn_not_pushed(strategy, CANNOT_BE_READ_AGAIN)
@@ -176,11 +176,12 @@ def push_into_cone(
         warn_not_pushed(strategy, CANNOT_BE_READ_AGAIN)
         return start
     refuse_broken(parameters, "In step 2 (push_epochs)", strategy)
-    if not has_direction(ends.first, ends.last):
+    x_star = push(ends.first, ends.last, theta)
+    if x_star is None:
         if length > 1:
             warn_not_pushed(strategy, _why_no_direction(strategy.optimizer, parameters, ends))
         return start
-    return dict(zip(parameters, push(ends.first, ends.last, theta), strict=True))
+    return dict(zip(parameters, x_star, strict=True))
 
 
 def _step(strategy: SupervisedTemplate, batch: Any, parameters: dict[str, Parameter]) -> None:

@@ -81,7 +81,7 @@ class Wait:
             self.warned = True
             warnings.warn(
                 f"Experience {experience_number(strategy)}: steps 2 and 3 of DCO take about "
-                f"{seconds:.0f} s after this experience, and as long after each that is like it. "
+                f"{seconds:.0f} s after this experience, and as long after every similar one. "
                 f"To shorten this, {self._remedy}.",
                 stacklevel=2,
             )

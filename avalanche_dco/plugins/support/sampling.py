@@ -40,7 +40,7 @@ class BatchStream:
         self._tensors = as_tensors(dataset)
 
     def __iter__(self) -> Iterator[Any]:
-        batches, tensors = _IndexBatches(self._size, self._batch_size), self._tensors
+        batches, tensors = _index_batches(self._size, self._batch_size), self._tensors
         if tensors is not None:
             return ([tensor[indices] for tensor in tensors] for indices in batches)
         loader = DataLoader(
@@ -52,17 +52,12 @@ class BatchStream:
         return iter(loader)
 
 
-class _IndexBatches:
+def _index_batches(size: int, batch_size: int) -> Iterator[list[int]]:
     """Endless lists of indices, a new random order whenever one is used up."""
-
-    def __init__(self, size: int, batch_size: int):
-        self._size, self._batch_size = size, batch_size
-
-    def __iter__(self) -> Iterator[list[int]]:
-        while True:
-            order = torch.randperm(self._size, device="cpu").tolist()
-            for start in range(0, self._size - self._batch_size + 1, self._batch_size):
-                yield order[start : start + self._batch_size]
+    while True:
+        order = torch.randperm(size, device="cpu").tolist()
+        for start in range(0, size - batch_size + 1, batch_size):
+            yield order[start : start + batch_size]
 
 
 def collate_of(dataset: Dataset) -> Callable[[list[Any]], Any]:

@@ -199,7 +199,7 @@ class PluginState:
         if change:
             raise ModelError(
                 f"The model has changed since the last experience: {change}. What "
-                f"{type(self).__name__} remembers is then of no use; between experiences a model "
+                f"{type(self).__name__} remembers no longer applies. Between experiences a model "
                 "may gain parameters, or grow them, but not lose or reshape any."
             )
 
@@ -228,7 +228,10 @@ class PluginState:
         try:
             sound = tuple(state) == _ENTRIES and checksum(content) == state["checksum"]
         except RuntimeError as error:  # of torch or Python: a sparse tensor, lists without end
-            raise StateError(f"The state holds what is no plain data: {error}") from error
+            raise StateError(
+                "The state contains something other than plain data (dense tensors, numbers, "
+                f"strings, lists and dictionaries): {error}. Load what state_dict returned."
+            ) from error
         if not sound:
             raise StateError(
                 "The state does not have the checksum that it was saved with: some of it has "
@@ -255,7 +258,7 @@ class PluginState:
         require(
             isinstance(parameters, dict)
             and all(isinstance(name, str) and is_shape(parameters[name]) for name in parameters),
-            "'parameters' have to be shapes by name",
+            "'parameters' have to map names to shapes",
         )
         counters = entries(clock, vars(Clock()), "'clock'")
         require(all(map(is_count, counters)), "'clock' has to be whole numbers of at least 0")
