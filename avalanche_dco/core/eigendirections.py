@@ -86,7 +86,7 @@ def merge(
             target += _onto(f, before, known - _codes(before, x_star[name]))
         targets.append(pad(target, (0, k - len(target))).to(f.U))
     held = CompressedTasks(
-        merged, Layout(shared=k, own=0, tasks=1), torch.stack(targets)[None], couple_layers=False
+        merged, Layout(shared=0, own=k, tasks=1), torch.stack(targets)[None], couple_layers=False
     )
     return held, 1 - float(_energy(merged) / _energy(together))
 
