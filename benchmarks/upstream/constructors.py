@@ -11,8 +11,7 @@ import importlib
 import textwrap
 from typing import Any
 
-from benchmarks.upstream.edits import span
-from benchmarks.upstream.sources import Part, parts_of
+from benchmarks.upstream.sources import Part, parts_of, span
 
 _BASE = "DeclaredSettings"
 _SET_UP = "_set_up"

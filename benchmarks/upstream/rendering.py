@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 from avalanche_dco.errors import DCOError
-from benchmarks.upstream.edits import span
 from benchmarks.upstream.needed import Needed
-from benchmarks.upstream.sources import Import, Library, Name
+from benchmarks.upstream.sources import Import, Library, Name, span
 
 Change = tuple[int, int, str]
 """Start and end in the source, and what comes there."""
@@ -91,13 +90,12 @@ class Rendered:
             return None
         new = self._library.builtins.get(found)
         if new is None:
-            target = self._library.instead.get(found, found)
-            if target is None:
+            if found in self._library.left_out:
                 raise DCOError(
                     f"{self._name.module}, line {node.lineno}: {old} is left out, and "  # type: ignore[attr-defined]
                     f"{self._name.name} uses it. Declare what comes in its place."
                 )
-            new = self._renames.get(target, target.name)
+            new = self._renames.get(found, found.name)
         if new == old:
             return None
         start, stop = span(self._source, node)

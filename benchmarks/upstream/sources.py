@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from avalanche_dco.errors import DCOError
-from benchmarks.upstream.edits import Edit, edited, offset, span
 
 
 class Name(NamedTuple):
@@ -78,6 +77,22 @@ def parts_of(source: str, body: Sequence[ast.stmt]) -> Iterator[Part]:
         yield Part(name, node, start, len(source) if stop < 0 else stop + 1)
 
 
+def span(source: str, node: ast.AST) -> tuple[int, int]:
+    """Where a node starts and ends, as offsets into the source."""
+    assert isinstance(node, ast.expr | ast.stmt | ast.keyword | ast.arg)
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    start = offset(source, node.lineno, node.col_offset)
+    return start, offset(source, node.end_lineno, node.end_col_offset)
+
+
+def offset(source: str, line: int, column: int) -> int:
+    """The offset of a place that ``ast`` names by its line and its byte in it."""
+    lines = source.split("\n")
+    before = sum(len(text) + 1 for text in lines[: line - 1])
+    return before + len(lines[line - 1].encode()[:column].decode())
+
+
 def _within(inner: tuple[int, int, str], outer: tuple[int, int, str]) -> bool:
     return inner != outer and outer[0] <= inner[0] and inner[1] <= outer[1]
 
@@ -133,8 +148,7 @@ class Library:
 
     :param root: the folder that they are in.
     :param packages: the packages to follow names into.
-    :param edits: changes of modules, by module.
-    :param instead: definitions that take the place of others; None for those that are left out.
+    :param left_out: definitions that do not go there.
     :param without: members of classes that are left out, ``Class.member``.
     :param builtins: definitions that a name known everywhere takes the place of.
     :param prepared: what is done with a module's name and text before the changes.
@@ -142,8 +156,7 @@ class Library:
 
     root: Path
     packages: tuple[str, ...]
-    edits: Mapping[str, Sequence[Edit]] = field(default_factory=dict)
-    instead: Mapping[Name, Name | None] = field(default_factory=dict)
+    left_out: frozenset[Name] = frozenset()
     without: frozenset[str] = frozenset()
     builtins: Mapping[Name, str] = field(default_factory=dict)
     prepared: Callable[[str, str], str] = lambda name, source: source
@@ -154,15 +167,13 @@ class Library:
         if name not in self._modules:
             path = self.root / (name.replace(".", "/") + ".py")
             source = self.prepared(name, path.read_text())
-            source = edited(source, self.edits.get(name, ()), str(path))
             self._modules[name] = Module(name, source)
             self._modules[name] = Module(name, self._without_calls(self._modules[name]))
         return self._modules[name]
 
     def is_left_out(self, module: str, node: ast.AST | None) -> bool:
         """Whether a node is the name of a definition that is left out."""
-        found = self.resolve(module, node.id) if isinstance(node, ast.Name) else None
-        return isinstance(found, Name) and self.instead.get(found, found) is None
+        return isinstance(node, ast.Name) and self.resolve(module, node.id) in self.left_out
 
     def _without_calls(self, module: Module) -> str:
         """The text without statements and contexts that only call what is left out."""
