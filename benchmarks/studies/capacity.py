@@ -34,7 +34,7 @@ from avalanche_dco.plots import plot_capacity
 from avalanche_dco.plots.style import WIDTH, look_of, new_figure
 from benchmarks.methods import get_method
 from benchmarks.presets import PRESETS
-from benchmarks.report.figures import save_png
+from benchmarks.report.figures import save_svg
 from benchmarks.runs.kept import Study, add_out_argument, read_study, write_study
 from benchmarks.runs.learning import make_strategy
 from benchmarks.runs.provenance import provenance
@@ -230,8 +230,8 @@ def draw(frame: pd.DataFrame, folder: Path, name: str) -> None:
     """Draw the meter and the errors into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     measured = frame[frame["method"] == "dco"].assign(method=_NAMES["dco"])
-    save_png(plot_capacity(measured), folder / f"{name}-capacity.png", dpi=120)
-    save_png(plot_errors(frame), folder / f"{name}-errors.png", dpi=120)
+    save_svg(folder / f"{name}-capacity.svg", plot_capacity, measured)
+    save_svg(folder / f"{name}-errors.svg", plot_errors, frame)
 
 
 def plot_errors(frame: pd.DataFrame) -> Figure:

@@ -30,7 +30,7 @@ from avalanche_dco.core.curvature import CurvatureEstimator
 from avalanche_dco.core.kronecker import KroneckerFactors
 from avalanche_dco.models import MLP
 from avalanche_dco.plots.style import look_of
-from benchmarks.report.figures import save_png
+from benchmarks.report.figures import save_svg
 from benchmarks.runs.kept import Study, read_study, study_path, write_study
 from benchmarks.runs.provenance import provenance
 from benchmarks.runs.records import Run
@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
             write_study(args.out, study)
         print(line(study.runs[setting.name]), flush=True)
     if args.figure is not None:
-        save_png(draw(read_study(args.out), args.network), args.figure, dpi=100)
+        save_svg(args.figure, draw, read_study(args.out), args.network)
     return 0
 
 
