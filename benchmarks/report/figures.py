@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from avalanche_dco.persistence.files import write_atomically
 from avalanche_dco.plots import (
     MOST_SHADED,
     PALETTE,
@@ -28,7 +29,6 @@ from avalanche_dco.plots import (
     plot_fwi_bwt,
     start_at_zero,
 )
-from avalanche_dco.persistence.files import write_atomically
 from benchmarks.report.comparing import Comparison, Entry, Sweep
 from benchmarks.report.document import Picture
 from benchmarks.report.settings import PROPOSED
