@@ -15,6 +15,7 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from avalanche_dco.plots.style import WIDTH, look_of, new_figure
 from benchmarks.methods import get_method
 from benchmarks.presets import PRESETS
 from benchmarks.report.figures import save_svg
-from benchmarks.runs.kept import Study, add_out_argument, read_study, write_study
+from benchmarks.runs.kept import add_out_argument, kept_run
 from benchmarks.runs.learning import make_strategy
 from benchmarks.runs.provenance import provenance
 from benchmarks.runs.records import Run
@@ -113,15 +114,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run what is not there yet, print a table of everything asked for."""
     require_files(SETUPS[args.data].preset, args.data_root)
-    study = read_study(args.out) if args.out.exists() else Study()
     frames = []
     for seed in args.seeds:
         for method in args.methods:
             name = f"{args.data}-{method}-seed{seed}"
-            if name not in study.runs:
-                study.add([measure(name, args.data, method, seed, args.data_root)])
-                write_study(args.out, study)
-            frames.append(study.runs[name].metrics.assign(method=method, seed=seed))
+            made = kept_run(
+                args.out, name, partial(measure, name, args.data, method, seed, args.data_root)
+            )
+            frames.append(made.metrics.assign(method=method, seed=seed))
     frame = pd.concat(frames)
     print("Mean over seeds; errors in %")
     print(summary(frame).to_string(float_format="{:.3f}".format, na_rep=""))

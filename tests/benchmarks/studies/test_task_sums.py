@@ -48,7 +48,7 @@ def damped(matrix, strength, change):
 
 
 def stepped(summed, strength, change):
-    return change - summed.step(strength, 0.0).correction(change)
+    return change - summed.step(strength, 0.0)(change)
 
 
 @pytest.mark.parametrize("name", SUMS)
