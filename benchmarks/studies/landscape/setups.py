@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -121,20 +122,6 @@ SETUPS: dict[str, Callable[[Path, Path | None], Setup]] = {
 }
 
 
-@dataclass(frozen=True)
-class Training:
-    """How training ended.
-
-    :param loss: mean training loss over the last window of steps.
-    :param error: share of the training data misclassified at the end.
-    """
-
-    steps: int
-    loss: float
-    error: float
-    converged: bool
-
-
 def train_to_convergence(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -144,12 +131,15 @@ def train_to_convergence(
     window: int,
     tolerance: float,
     max_steps: int,
-) -> Training:
+) -> dict[str, Any]:
     """Train until the loss saturates.
 
     The mean loss over ``window`` steps is compared with that over the window before; training
     ends when it has fallen by less than ``tolerance``. A relative rule would never be met by
     separable data, whose loss goes on falling like 1 / steps.
+
+    :return: how it ended: ``steps``, ``loss`` (the mean over the last window), ``error`` (the share
+        of the training data misclassified) and ``converged``.
     """
     batches = setup.batches(seed)
     model.train()
@@ -173,4 +163,4 @@ def train_to_convergence(
             bar.set_postfix(loss=f"{current:.4g}")
     with torch.no_grad():
         error = (model(setup.inputs).argmax(1) != setup.targets).float().mean().item()
-    return Training(steps, current, error, converged)
+    return {"steps": steps, "loss": current, "error": error, "converged": converged}
