@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.nn import functional
 from torchvision.datasets import CIFAR10, MNIST  # type: ignore[import-untyped]
 from tqdm import tqdm
 
+from avalanche_dco.models import MLP
 from benchmarks.streams.catalogue import require_files
 from benchmarks.streams.cifar import read_npz
 from benchmarks.streams.data_path import ShuffledBatches
@@ -47,14 +49,7 @@ class Setup:
         )
 
 
-def _mlp() -> nn.Module:
-    return nn.Sequential(
-        nn.Linear(64, 30, bias=False),
-        nn.ReLU(),
-        nn.Linear(30, 30, bias=False),
-        nn.ReLU(),
-        nn.Linear(30, 2, bias=False),
-    )
+_mlp = partial(MLP, 64, hidden_size=30, hidden_layers=2, num_classes=2)
 
 
 def _convnet() -> nn.Module:
