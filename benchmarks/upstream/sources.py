@@ -93,8 +93,23 @@ def offset(source: str, line: int, column: int) -> int:
     return before + len(lines[line - 1].encode()[:column].decode())
 
 
-def _within(inner: tuple[int, int, str], outer: tuple[int, int, str]) -> bool:
-    return inner != outer and outer[0] <= inner[0] and inner[1] <= outer[1]
+def whole_lines(source: str, start: int, stop: int) -> tuple[int, int]:
+    """The lines from one place to another."""
+    return source.rfind("\n", 0, start) + 1, source.index("\n", stop) + 1
+
+
+Change = tuple[int, int, str]
+"""Start and end in the source, and what comes there."""
+
+
+def applied(source: str, changes: Iterable[Change], start: int = 0, stop: int | None = None) -> str:
+    """A source, or a part of it, with changes made; one within another is not."""
+    text, done = "", start
+    for first, last, new in sorted(changes, key=lambda change: change[:2]):
+        if first >= done:
+            text += source[done:first] + new
+            done = last
+    return text + source[done:stop]
 
 
 def _defined(node: ast.stmt) -> str | None:
@@ -192,19 +207,15 @@ class Library:
                 if node in only:
                     changes.append((start, stop, "pass"))
                     continue
-                line = _comment_above(module.source, module.source.rfind("\n", 0, start) + 1)
-                changes.append((line, module.source.index("\n", stop) + 1, ""))
+                start, stop = whole_lines(module.source, start, stop)
+                changes.append((_comment_above(module.source, start), stop, ""))
             elif isinstance(node, ast.With):
                 stay = [item for item in node.items if not calls(item.context_expr)]
                 if stay and len(stay) < len(node.items):
                     start, stop = span(module.source, node)[0], span(module.source, node.body[0])[0]
                     stop = module.source.rindex(":", start, stop)
                     changes.append((start, stop, f"with {', '.join(map(ast.unparse, stay))}"))
-        source = module.source
-        whole = {change for change in changes if not any(_within(change, o) for o in changes)}
-        for start, stop, text in sorted(whole, reverse=True):
-            source = source[:start] + text + source[stop:]
-        return source
+        return applied(module.source, changes)
 
     def resolve(self, module: str, name: str) -> Name | Import | None:
         """What a name stands for in a module; None for a local name or one known everywhere."""
