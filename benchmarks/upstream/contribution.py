@@ -87,7 +87,12 @@ TARGETS = tuple(
         (
             f"{_HELPERS}/compression.py",
             "The directions of many tasks in constant memory.",
-            ("core.compression", "core.compression_loss", "core.compressed_tasks"),
+            (
+                "core.compression",
+                "core.compression_loss",
+                "core.compressed_tasks",
+                "core.eigendirections",
+            ),
             {"explained": True},
         ),
         (
@@ -103,6 +108,12 @@ REPLACED = {
     f"{_PLUGINS}.dco_kron": {
         "self._finished(strategy, curvature=curvature)": "self.curvature = curvature",
     },
+    f"{_PLUGINS}.dco_comp": {
+        """
+        if self.directions == "eigen":
+            self._refuse_without_effect(_OF_COMPRESSION, "directions in closed form")
+""": "\n",
+    },
     f"{_PLUGINS}.base": {
         "constrained = self._constrained(strategy)  #": "self._constrained(strategy)  #",
         """
@@ -116,7 +127,7 @@ REPLACED = {
     f"{_SUPPORT}.direction_settings": {
         """
         if self.directions != "trained":
-            self._refuse_settings_of_training()
+            self._refuse_without_effect(_OF_TRAINING, "directions that are not trained")
 """: "\n",
     },
     f"{_SUPPORT}.push": {
