@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import io
 import os
@@ -23,8 +24,10 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import matplotlib as mpl
 import nbclient
 import nbformat
+from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -77,8 +80,8 @@ def run_page(page: Path) -> tuple[str, dict[str, bytes]]:
 
     with _empty_folder() as folder:
         text = _BLOCK.sub(run_block, _text(page))
-        figures = [path for path in folder.iterdir() if f"(figures/{path.name})" in text]
-        return text, {path.name: path.read_bytes() for path in figures}
+        files = _files(folder).items()
+        return text, {name: file for name, file in files if f"(figures/{name})" in text}
 
 
 def run_script(script: Path) -> tuple[str, dict[str, bytes]]:
@@ -89,7 +92,7 @@ def run_script(script: Path) -> tuple[str, dict[str, bytes]]:
     """
     with _empty_folder() as folder, _captured() as output:
         runpy.run_path(str(script), run_name="__main__")
-        return output.getvalue(), {path.name: path.read_bytes() for path in folder.iterdir()}
+        return output.getvalue(), _files(folder)
 
 
 def renewed_readme(accuracies: bool = False) -> str:
@@ -132,7 +135,30 @@ def run_notebook(notebook: Path) -> nbformat.NotebookNode:
         cell.metadata = {}
         if cell.cell_type == "code":  # what it prints and draws, not Avalanche's warnings
             cell.outputs = [one for one in cell.outputs if one.get("name") != "stderr"]
+            for output in cell.outputs:
+                data = output.get("data", {})
+                if "image/png" in data:
+                    data["image/png"] = _with_palette(data["image/png"])
     return content
+
+
+def _with_palette(encoded: str) -> str:
+    """The same PNG in a third of the bytes."""
+    picture = Image.open(io.BytesIO(base64.b64decode(encoded))).convert("RGB")
+    file = io.BytesIO()
+    picture.quantize(128, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
+    return base64.b64encode(file.getvalue()).decode() + "\n"
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    """What was written to a folder, figures with text as text."""
+    from benchmarks.report.figures import compact  # noqa: PLC0415 (not installed)
+
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {
+        name: compact(file.decode()).encode() if name.endswith(".svg") else file
+        for name, file in files.items()
+    }
 
 
 def agrees(shown: str, printed: str) -> bool:
@@ -165,7 +191,8 @@ def _empty_folder() -> Iterator[Path]:
         before = Path.cwd()
         os.chdir(folder)
         try:
-            yield Path(folder)
+            with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "docs"}):
+                yield Path(folder)
         finally:
             os.chdir(before)
 

@@ -20,7 +20,7 @@ from avalanche_dco.errors import SettingError
 from benchmarks.commands.tables import renewed
 from benchmarks.runs.kept import RESULTS, study_path, write_measurements
 from benchmarks.upstream.contribution import contribution
-from benchmarks.upstream.fixes import REPOSITORY, fixes, installed_avalanche
+from benchmarks.upstream.patches import FIXES, REPOSITORY, fix, installed_avalanche
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +51,7 @@ def write_bundle(out: Path) -> tuple[list[Path], pd.DataFrame]:
         raise SettingError(f"--out {out} is not an empty folder; give another one, or empty it.")
     avalanche, pages = installed_avalanche(), REPOSITORY / "docs" / "upstream"
     patches = {"dco": contribution(avalanche)}
-    patches |= {f"fixes/{fix.name}": fix.patch for fix in fixes(avalanche)}
+    patches |= {f"fixes/{name}": fix(name, avalanche) for name in FIXES}
     texts = {"README.md": (pages / "index.md").read_text()}
     for name, patch in patches.items():
         texts[f"{name}.patch"] = patch

@@ -235,24 +235,23 @@ class Sweep:
 
 def sweeps(comparison: Comparison, setting: str) -> list[Sweep]:
     """The methods of which several entries differ in nothing but this setting."""
+
+    def others(entry: Entry) -> dict[str, Any]:
+        own = {name: value for name, value in entry.settings.items() if name != setting}
+        return own | {"training": entry.training}
+
     groups: dict[str, list[Entry]] = {}
     for entry in comparison.entries:
         if is_number(entry.settings.get(setting)):
-            others = {name: value for name, value in entry.settings.items() if name != setting}
-            groups.setdefault(key_of((entry.method, entry.training, others)), []).append(entry)
+            groups.setdefault(key_of((entry.method, others(entry))), []).append(entry)
     several = [group for group in groups.values() if len(group) > 1]
     found = []
-    for group in several:
-        first = group[0]
-        rivals = [
-            {name: value for name, value in other[0].settings.items() if name != setting}
-            | {"training": other[0].training}
-            for other in several
-            if other[0].method == first.method
-        ]
-        own = {name: value for name, value in first.settings.items() if name != setting}
-        parts = difference_words(own | {"training": first.training}, rivals)
-        points = sorted(((float(one.settings[setting]), one) for one in group), key=lambda p: p[0])
+    for first, *rest in several:
+        rivals = [others(other) for other, *_ in several if other.method == first.method]
+        parts = difference_words(others(first), rivals)
         label = f"{first.method} ({', '.join(parts)})" if parts else first.method
+        points = sorted(
+            ((float(one.settings[setting]), one) for one in (first, *rest)), key=lambda p: p[0]
+        )
         found.append(Sweep(setting, first.method, label, points))
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,37 +15,32 @@ Report = dict[str, Any]
 _POINTS_TO_PIXELS = 4 / 3
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A cell of a table.
+class Best(str):
+    """The lowest value of its column."""
 
-    :param best: whether it is the lowest of its column.
-    """
-
-    text: str
-    best: bool = False
+    __slots__ = ()
 
 
-@dataclass(frozen=True)
-class Section:
-    """Rows of a table under a title of their own; the first section has none."""
-
-    title: str
-    rows: Sequence[Sequence[Cell]]
+Rows = list[dict[str, str]]
+"""Rows of a table, by column."""
 
 
 @dataclass(frozen=True)
 class Table:
     """A table with a caption.
 
-    :param columns: titles; the first column has names.
-    :param numeric: whether the other columns have numbers.
+    :param sections: rows by the title above them; the first section has none.
+    :param numeric: whether all columns but the first have numbers.
     """
 
     caption: str
-    columns: Sequence[str]
-    sections: Sequence[Section]
+    sections: Mapping[str, Rows]
     numeric: bool = True
+
+    @property
+    def columns(self) -> list[str]:
+        """Their titles."""
+        return list(dict.fromkeys(key for rows in self.sections.values() for key in rows[0]))
 
 
 @dataclass(frozen=True)
@@ -107,22 +102,24 @@ def _rendered(template: str, report: Report) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"plain": _plain, "table": markdown_of}
+    environment.tests["best"] = lambda text: isinstance(text, Best)
     return environment.get_template(template).render(report=report, figures=FIGURES)
 
 
 def markdown_of(table: Table) -> str:
     """A table of the report, with its caption."""
-    lines = [list(map(_plain, table.columns))]
-    for section in table.sections:
-        if section.title:
-            lines.append([f"*{_plain(section.title)}*"] + [""] * (len(table.columns) - 1))
-        lines += [[_cell(cell) for cell in row] for row in section.rows]
-    numeric = range(1, len(table.columns)) if table.numeric else ()
+    columns = table.columns
+    lines = [list(map(_plain, columns))]
+    for title, rows in table.sections.items():
+        if title:
+            lines.append([f"*{_plain(title)}*"] + [""] * (len(columns) - 1))
+        lines += [[_cell(cell) for cell in row.values()] for row in rows]
+    numeric = range(1, len(columns)) if table.numeric else ()
     return _plain(table.caption) + "\n\n" + markdown_table(lines, numeric)
 
 
-def _cell(cell: Cell) -> str:
-    return f"**{_plain(cell.text)}**" if cell.best else _plain(cell.text)
+def _cell(text: str) -> str:
+    return f"**{_plain(text)}**" if isinstance(text, Best) else _plain(text)
 
 
 def _plain(text: str) -> str:

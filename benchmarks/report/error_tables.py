@@ -17,6 +17,7 @@ from avalanche_dco.errors import DCOError
 from benchmarks.methods import get_method
 from benchmarks.presets import PRESETS
 from benchmarks.report.comparing import Entry, compare
+from benchmarks.report.document import Rows
 from benchmarks.report.paper_numbers import SWEEPS, TABLE_1
 from benchmarks.report.reading import read_runs
 from benchmarks.report.settings import default_settings, difference_words, in_words, is_number
@@ -25,7 +26,6 @@ from benchmarks.runs.kept import study_path
 from benchmarks.runs.training import Training, divided
 from benchmarks.runs.values import with_derived
 
-Rows = list[dict[str, str]]
 WIDEST = 6
 """Columns of a table, at most."""
 

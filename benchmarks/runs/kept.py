@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import io
 import lzma
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,17 @@ def read_study(path: Path) -> Study:
         reason = f"{type(error).__name__}: {error}. Restore the file."
         raise DamagedRunError(path, reason) from error
     return Study(runs, content["chosen"])
+
+
+def kept_run(path: Path, name: str, make: Callable[[], Run]) -> Run:
+    """A run of a study, which is made and added first if it is not there yet."""
+    study = read_study(path) if path.exists() else Study()
+    if name not in study.runs:
+        made = make()
+        study = read_study(path) if path.exists() else Study()  # others may have added runs
+        study.add([made])
+        write_study(path, study)
+    return study.runs[name]
 
 
 def write_study(path: Path, study: Study) -> None:

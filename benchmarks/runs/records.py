@@ -48,6 +48,11 @@ class DamagedRunError(DCOError):
         self.reason = reason
 
 
+def _recorded(name: str, meaning: str) -> property:
+    """What the configuration of a run says."""
+    return property(lambda run: run.config[name], doc=meaning)
+
+
 @dataclass(frozen=True)
 class Run:
     """A finished run; a ValueError for errors and costs that are no numbers.
@@ -69,40 +74,17 @@ class Run:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ValueError(f"'{key}' is {value!r}, which is no number")
 
-    @property
-    def benchmark(self) -> str:
-        """Name of the benchmark."""
-        return self.config["benchmark"]
-
-    @property
-    def method(self) -> str:
-        """Name of the method."""
-        return self.config["method"]
-
-    @property
-    def seed(self) -> int:
-        """Seed of everything random."""
-        return self.config["seed"]
-
-    @property
-    def preset(self) -> str:
-        """Name of the preset."""
-        return self.config["preset"]
-
-    @property
-    def split(self) -> str:
-        """Which data the errors are of: ``test`` or ``validation``."""
-        return self.config["split"]
+    benchmark = _recorded("benchmark", "Name of the benchmark.")
+    method = _recorded("method", "Name of the method.")
+    seed = _recorded("seed", "Seed of everything random.")
+    preset = _recorded("preset", "Name of the preset.")
+    split = _recorded("split", "Which data the errors are of: ``test`` or ``validation``.")
+    training = _recorded("training", "How the network was trained.")
 
     @property
     def npz(self) -> str:
         """File and hash of the user's own arrays; empty if the benchmark's own data was used."""
         return " ".join(self.config.get("npz", {}).values())
-
-    @property
-    def training(self) -> dict[str, Any]:
-        """How the network was trained."""
-        return self.config["training"]
 
     @property
     def settings(self) -> dict[str, Any]:

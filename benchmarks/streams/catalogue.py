@@ -103,14 +103,29 @@ def _split_mnist(seed: int, data: Data) -> CLScenario:
     )
 
 
-def _permuted_mnist(seed: int, data: Data, *, experiences: int) -> CLScenario:
-    return PermutedMNIST(experiences, seed=seed, dataset_root=data.root)
+def _permuted_mnist(
+    experiences: int, summary: str, network: Callable[..., nn.Module] = mlp_256
+) -> Task:
+    def build(seed: int, data: Data) -> CLScenario:
+        return PermutedMNIST(experiences, seed=seed, dataset_root=data.root)
+
+    return Task(summary, build, lambda n: network(num_classes=n), masked=False, files=(_MNIST,))
 
 
-def _split_cifar(seed: int, data: Data, *, classes: int) -> CLScenario:
-    if data.npz is not None:
-        return split_arrays(data.npz, like=classes)
-    return split_cifar(classes, data.root)
+def _split_cifar(classes: int, files: DataSet, summary: str) -> Task:
+    def build(seed: int, data: Data) -> CLScenario:
+        if data.npz is not None:
+            return split_arrays(data.npz, like=classes)
+        return split_cifar(classes, data.root)
+
+    return Task(summary, build, _conv_net, masked=True, files=(files,), arrays_like=classes)
+
+
+def _two_domains(fashion_first: bool, summary: str) -> Task:
+    def build(seed: int, data: Data) -> CLScenario:
+        return two_domains(data.root or Path(), fashion_first=fashion_first)
+
+    return Task(summary, build, mlp_256, masked=False, files=(_MNIST, _FASHION))
 
 
 def _digits_network(classes: int) -> MLP:
@@ -142,57 +157,19 @@ TASKS: dict[str, Task] = {
         masked=True,
         files=(_MNIST,),
     ),
-    "permuted-mnist": Task(
-        "five permutations of MNIST; the paper's",
-        partial(_permuted_mnist, experiences=5),
-        mlp_256,
-        masked=False,
-        files=(_MNIST,),
-    ),
-    "permuted-mnist-10": Task(
+    "permuted-mnist": _permuted_mnist(5, "five permutations of MNIST; the paper's"),
+    "permuted-mnist-10": _permuted_mnist(
+        10,
         "ten permutations of MNIST, 784-100-100-10; GPM's and its successors', not the paper's",
-        partial(_permuted_mnist, experiences=10),
-        lambda classes: MLP(hidden_size=100, hidden_layers=2, num_classes=classes),
-        masked=False,
-        files=(_MNIST,),
+        partial(MLP, hidden_size=100, hidden_layers=2),
     ),
-    "permuted-mnist-20": Task(
-        "twenty permutations of MNIST; not in the paper",
-        partial(_permuted_mnist, experiences=20),
-        mlp_256,
-        masked=False,
-        files=(_MNIST,),
+    "permuted-mnist-20": _permuted_mnist(20, "twenty permutations of MNIST; not in the paper"),
+    "split-cifar10": _split_cifar(
+        10, _CIFAR10, "five tasks of two classes; not in the paper, takes CIFAR-100's settings"
     ),
-    "split-cifar10": Task(
-        "five tasks of two classes; not in the paper, takes CIFAR-100's settings",
-        partial(_split_cifar, classes=10),
-        _conv_net,
-        masked=True,
-        files=(_CIFAR10,),
-        arrays_like=10,
-    ),
-    "split-cifar100": Task(
-        "ten tasks of ten classes; the paper's",
-        partial(_split_cifar, classes=100),
-        _conv_net,
-        masked=True,
-        files=(_CIFAR100,),
-        arrays_like=100,
-    ),
-    "mnist-fashion": Task(
-        "MNIST, then Fashion-MNIST; the paper's",
-        lambda seed, data: two_domains(data.root or Path(), fashion_first=False),
-        mlp_256,
-        masked=False,
-        files=(_MNIST, _FASHION),
-    ),
-    "fashion-mnist": Task(
-        "Fashion-MNIST, then MNIST; the paper's",
-        lambda seed, data: two_domains(data.root or Path(), fashion_first=True),
-        mlp_256,
-        masked=False,
-        files=(_MNIST, _FASHION),
-    ),
+    "split-cifar100": _split_cifar(100, _CIFAR100, "ten tasks of ten classes; the paper's"),
+    "mnist-fashion": _two_domains(False, "MNIST, then Fashion-MNIST; the paper's"),
+    "fashion-mnist": _two_domains(True, "Fashion-MNIST, then MNIST; the paper's"),
 }
 
 

@@ -15,6 +15,7 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,8 @@ from avalanche_dco.plots import plot_capacity
 from avalanche_dco.plots.style import WIDTH, look_of, new_figure
 from benchmarks.methods import get_method
 from benchmarks.presets import PRESETS
-from benchmarks.report.figures import save_png
-from benchmarks.runs.kept import Study, add_out_argument, read_study, write_study
+from benchmarks.report.figures import save_svg
+from benchmarks.runs.kept import add_out_argument, kept_run
 from benchmarks.runs.learning import make_strategy
 from benchmarks.runs.provenance import provenance
 from benchmarks.runs.records import Run
@@ -113,15 +114,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run what is not there yet, print a table of everything asked for."""
     require_files(SETUPS[args.data].preset, args.data_root)
-    study = read_study(args.out) if args.out.exists() else Study()
     frames = []
     for seed in args.seeds:
         for method in args.methods:
             name = f"{args.data}-{method}-seed{seed}"
-            if name not in study.runs:
-                study.add([measure(name, args.data, method, seed, args.data_root)])
-                write_study(args.out, study)
-            frames.append(study.runs[name].metrics.assign(method=method, seed=seed))
+            made = kept_run(
+                args.out, name, partial(measure, name, args.data, method, seed, args.data_root)
+            )
+            frames.append(made.metrics.assign(method=method, seed=seed))
     frame = pd.concat(frames)
     print("Mean over seeds; errors in %")
     print(summary(frame).to_string(float_format="{:.3f}".format, na_rep=""))
@@ -230,8 +230,8 @@ def draw(frame: pd.DataFrame, folder: Path, name: str) -> None:
     """Draw the meter and the errors into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     measured = frame[frame["method"] == "dco"].assign(method=_NAMES["dco"])
-    save_png(plot_capacity(measured), folder / f"{name}-capacity.png", dpi=120)
-    save_png(plot_errors(frame), folder / f"{name}-errors.png", dpi=120)
+    save_svg(folder / f"{name}-capacity.svg", plot_capacity, measured)
+    save_svg(folder / f"{name}-errors.svg", plot_errors, frame)
 
 
 def plot_errors(frame: pd.DataFrame) -> Figure:

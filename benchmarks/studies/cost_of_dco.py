@@ -11,7 +11,7 @@ epochs and learning rates are the preset paper's; of Permuted MNIST the first th
 learned, for three epochs each. Times are the processor's, of one thread, over those of Naive with
 the same seed.
 
-Writes the study `cost-of-dco` and docs/figures/cost-of-dco.png. The paper's setting is in the
+Writes the study `cost-of-dco` and docs/figures/cost-of-dco.svg. The paper's setting is in the
 figure with its kept results on test data (study `table-1`), where the time is that of a clock.
 """
 
@@ -43,6 +43,7 @@ from avalanche_dco.plugins.support.gradients import LogitSampler, assign, output
 from avalanche_dco.plugins.support.sampling import BatchStream
 from benchmarks.methods import Method, get_method, with_plugin
 from benchmarks.presets import PRESETS
+from benchmarks.report.figures import save_svg
 from benchmarks.report.study_tables import against_naive
 from benchmarks.runs.kept import (
     RESULTS,
@@ -58,7 +59,7 @@ from benchmarks.runs.training import Training
 from benchmarks.streams.catalogue import TASKS, Data, classes_of
 from benchmarks.streams.tensors import first_experiences, held_out
 
-_FIGURE = RESULTS.parent.parent / "docs" / "figures" / "cost-of-dco.png"
+_FIGURE = RESULTS.parent.parent / "docs" / "figures" / "cost-of-dco.svg"
 _SHORTER: dict[str, dict[str, Any]] = {"permuted-mnist": {"epochs": 3, "experiences": 3}}
 _SAMPLES = 1000
 
@@ -212,7 +213,7 @@ def run(args: argparse.Namespace) -> int:
         print(rows[-1], flush=True)
     if args.out == study_path("cost-of-dco"):
         frame, _ = read_measurements(args.out)
-        plot(frame).savefig(_FIGURE, dpi=110)
+        save_svg(_FIGURE, plot, frame)
     return 0
 
 

@@ -12,7 +12,6 @@ and are timed together. Times are the processor's, of one thread, taken in turn.
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 from collections.abc import Callable
 from functools import partial
@@ -29,6 +28,7 @@ from avalanche_dco.core.kronecker import Curvature
 from avalanche_dco.models import ConvNet, mlp_256
 from benchmarks.runs.kept import add_out_argument, write_measurements
 from benchmarks.runs.provenance import provenance
+from benchmarks.studies.speed.core import alternately
 
 # Network, batch of random inputs, and the steps of one task of the paper's: 10 epochs of MNIST in
 # batches of 128; 60 epochs of a fifth of CIFAR-10 in batches of 64.
@@ -70,15 +70,11 @@ def measured(name: str, repeats: int, samples: int) -> dict[str, Any]:
     damped = DampedUpdate(curvature, parameters, _DEFAULT.dco_lambda, 0.0, _DEFAULT.damp_every)
     once = time.process_time() - start
     model.train()
-    every = _DEFAULT.damp_every
-    times: dict[str, list[float]] = {"naive": [], "damped": []}
-    for _ in range(repeats + 1):
-        for kind, spent in times.items():
-            start = time.process_time()
-            for _ in range(every):
-                _step(model, optimizer, x, y, damped if kind == "damped" else None)
-            spent.append((time.process_time() - start) / every)
-    naive, kron = (statistics.median(spent[1:]) for spent in times.values())
+    step = partial(_steps, model, optimizer, x, y)
+    times = alternately(
+        repeats, {"naive": step, "damped": partial(step, damped)}, time.process_time
+    )
+    naive, kron = (spent / _DEFAULT.damp_every for spent in times.values())
     tensors = [t for f in curvature.layers.values() for t in (f.A, f.S)]
     return {
         "network": name,
@@ -99,17 +95,18 @@ def _estimated(model: nn.Module, shape: tuple[int, ...], samples: int) -> Curvat
     return estimator.finish()
 
 
-def _step(
+def _steps(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     x: Tensor,
     y: Tensor,
-    damped: DampedUpdate | None,
+    damped: DampedUpdate | None = None,
 ) -> None:
-    optimizer.zero_grad()
-    nn.functional.cross_entropy(model(x), y).backward()
-    if damped is not None:
-        damped.before_update()
-    optimizer.step()
-    if damped is not None:
-        damped.after_update()
+    for _ in range(_DEFAULT.damp_every):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        if damped is not None:
+            damped.before_update()
+        optimizer.step()
+        if damped is not None:
+            damped.after_update()

@@ -11,8 +11,7 @@ import importlib
 import textwrap
 from typing import Any
 
-from benchmarks.upstream.edits import span
-from benchmarks.upstream.sources import Part, parts_of
+from benchmarks.upstream.sources import Change, Part, applied, parts_of, span, whole_lines
 
 _BASE = "DeclaredSettings"
 _SET_UP = "_set_up"
@@ -24,7 +23,7 @@ def with_constructors(module: str, source: str, without: frozenset[str]) -> str:
 
     :param without: settings to leave out, ``Class.setting``.
     """
-    changes: list[tuple[int, int, str]] = []
+    changes: list[Change] = []
     for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef):
             cls = getattr(importlib.import_module(module), node.name)
@@ -35,9 +34,7 @@ def with_constructors(module: str, source: str, without: frozenset[str]) -> str:
             ]
             if declared:
                 changes += _class_changes(source, node, cls, declared, without)
-    for start, stop, text in sorted(changes, reverse=True):
-        source = source[:start] + text + source[stop:]
-    return source.replace("__post_init__", _SET_UP)
+    return applied(source, changes).replace("__post_init__", _SET_UP)
 
 
 def _settings(cls: type) -> dict[str, Any]:
@@ -46,7 +43,7 @@ def _settings(cls: type) -> dict[str, Any]:
 
 def _class_changes(
     source: str, node: ast.ClassDef, cls: type, declared: list[Part], without: frozenset[str]
-) -> list[tuple[int, int, str]]:
+) -> list[Change]:
     inherited = _settings(cls.__mro__[1])
     above = [base for base in cls.__mro__[1:] if "__post_init__" in vars(base)]
     root = [base.__name__ for base in above] == [_BASE]
@@ -65,9 +62,7 @@ def _class_changes(
                 isinstance(statement, ast.Expr)
                 and ast.unparse(statement) == "super().__post_init__()"
             ):
-                start, stop = span(source, statement)
-                line = source.rfind("\n", 0, start) + 1
-                changes.append((line, source.index("\n", stop) + 1, ""))
+                changes.append((*whole_lines(source, *span(source, statement)), ""))
     return changes
 
 

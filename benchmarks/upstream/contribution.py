@@ -5,14 +5,20 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from avalanche_dco.errors import DCOError
 from benchmarks.upstream import wrappers
 from benchmarks.upstream.constructors import with_constructors
-from benchmarks.upstream.edits import Edit, edited, methods_of, unified_diff
-from benchmarks.upstream.fixes import REPOSITORY, TEMPLATES, test_module
 from benchmarks.upstream.layout import laid_out
 from benchmarks.upstream.modules import Target, composed
 from benchmarks.upstream.needed import Needed
 from benchmarks.upstream.omissions import LEFT_OUT, WITHOUT
+from benchmarks.upstream.patches import (
+    REPOSITORY,
+    TEMPLATES,
+    new_file,
+    stored_patch,
+    test_module,
+)
 from benchmarks.upstream.sources import Library, Name
 
 _PLUGINS = "avalanche_dco.plugins"
@@ -28,137 +34,124 @@ ENTRIES = (
 _HELPERS = "avalanche/training/directions"
 
 
-def _target(path: str, doc: str, *sources: str, explained: bool = False) -> Target:
-    names = tuple(f"avalanche_dco.{source}" for source in sources)
-    modules = tuple(name for name in names if not name.endswith("."))
-    return Target(path, names, doc, explained=modules if explained else ())
-
-
-TARGETS = (
-    Target(
-        "avalanche/training/plugins/dco.py",
-        tuple(f"{_PLUGINS}.{name}" for name in ("base", "dco", "dco_comp")),
-        "Direction-Constrained Optimization: DCO and DCO-COMP.",
-        ("DCOPlugin", "DCOCompPlugin"),
-    ),
-    Target(
-        "avalanche/training/plugins/dco_kron.py",
-        (f"{_PLUGINS}.dco_kron",),
-        "Direction-Constrained Optimization with directions in closed form: DCO-KRON.",
-        ("DCOKronPlugin",),
-    ),
-    _target(
-        f"{_HELPERS}/strategies.py",
-        "Strategies' data and state, as DCO uses them.",
-        "plugins.support.",
-    ),
-    _target(
-        f"{_HELPERS}/steps.py",
-        "Steps 1 to 3 of DCO's Algorithm 1 on a strategy's model.",
-        *(
-            f"plugins.support.{name}"
-            for name in (
-                "direction_settings",
-                "penalised_training",
-                "push",
-                "direction_learning",
-            )
+TARGETS = tuple(
+    Target(path, tuple(f"avalanche_dco.{source}" for source in sources), doc, **options)
+    for path, doc, sources, options in (
+        (
+            "avalanche/training/plugins/dco.py",
+            "Direction-Constrained Optimization: DCO and DCO-COMP.",
+            ("plugins.base", "plugins.dco", "plugins.dco_comp"),
+            {"exported": ("DCOPlugin", "DCOCompPlugin")},
         ),
-    ),
-    _target(
-        f"{_HELPERS}/learning.py",
-        "Directions, and how they are fitted to gradients.",
-        *("core.factors", "core.directions", "core.autoencoder", "core.cone"),
-        explained=True,
-    ),
-    _target(
-        f"{_HELPERS}/sampled.py",
-        "Directions that are gradients of single samples.",
-        *("core.", "core.sampled"),
-        explained=True,
-    ),
-    _target(
-        f"{_HELPERS}/penalty.py",
-        "The penalty of moving along directions.",
-        *("core.penalty", "core.implicit_step"),
-        explained=True,
-    ),
-    _target(
-        f"{_HELPERS}/compression.py",
-        "The directions of many tasks in constant memory.",
-        *("core.compression", "core.compression_loss", "core.compressed_tasks"),
-        explained=True,
-    ),
-    _target(
-        f"{_HELPERS}/kronecker.py",
-        "Directions in closed form.",
-        *("core.layers", "core.kronecker", "core.curvature", "core.damping"),
-        explained=True,
-    ),
+        (
+            "avalanche/training/plugins/dco_kron.py",
+            "Direction-Constrained Optimization with directions in closed form: DCO-KRON.",
+            ("plugins.dco_kron",),
+            {"exported": ("DCOKronPlugin",)},
+        ),
+        (
+            f"{_HELPERS}/strategies.py",
+            "Strategies' data and state, as DCO uses them.",
+            ("plugins.support.",),
+            {},
+        ),
+        (
+            f"{_HELPERS}/steps.py",
+            "Steps 1 to 3 of DCO's Algorithm 1 on a strategy's model.",
+            (
+                "plugins.support.direction_settings",
+                "plugins.support.penalised_training",
+                "plugins.support.push",
+                "plugins.support.direction_learning",
+            ),
+            {},
+        ),
+        (
+            f"{_HELPERS}/learning.py",
+            "Directions, and how they are fitted to gradients.",
+            ("core.factors", "core.directions", "core.autoencoder", "core.cone"),
+            {"explained": True},
+        ),
+        (
+            f"{_HELPERS}/sampled.py",
+            "Directions that are gradients of single samples.",
+            ("core.", "core.sampled"),
+            {"explained": True},
+        ),
+        (
+            f"{_HELPERS}/penalty.py",
+            "The penalty of moving along directions.",
+            ("core.penalty", "core.implicit_step"),
+            {"explained": True},
+        ),
+        (
+            f"{_HELPERS}/compression.py",
+            "The directions of many tasks in constant memory.",
+            (
+                "core.compression",
+                "core.compression_loss",
+                "core.compressed_tasks",
+                "core.eigendirections",
+            ),
+            {"explained": True},
+        ),
+        (
+            f"{_HELPERS}/kronecker.py",
+            "Directions in closed form.",
+            ("core.layers", "core.kronecker", "core.curvature", "core.damping"),
+            {"explained": True},
+        ),
+    )
 )
 
-_base = methods_of("DirectionConstrainedPlugin")
-EDITS = {
-    f"{_PLUGINS}.dco_kron": (
-        Edit(
-            "DCOKronPlugin.after_training_exp",
-            "Expr",
-            "self.curvature = curvature",
-            ("_finished",),
+REPLACED = {
+    f"{_PLUGINS}.dco_kron": {
+        "self._finished(strategy, curvature=curvature)": "self.curvature = curvature",
+    },
+    f"{_PLUGINS}.dco_comp": {
+        """
+        if self.directions == "eigen":
+            self._refuse_without_effect(_OF_COMPRESSION, "directions in closed form")
+""": "\n",
+    },
+    f"{_PLUGINS}.base": {
+        "constrained = self._constrained(strategy)  #": "self._constrained(strategy)  #",
+        """
+            if self.max_bytes is not None:
+                self._warn_of_memory(strategy, constrained, self.max_bytes)""": "",
+        "self._finished(strategy, "
+        "**(self._push_and_learn(strategy, **kwargs) if active else {}))": (
+            "if active:\n            vars(self).update(self._push_and_learn(strategy, **kwargs))"
         ),
-    ),
-    f"{_PLUGINS}.base": (
-        _base("before_training_exp", "If", "", ("max_bytes",)),
-        _base(
-            "before_training_exp",
-            "Assign",
-            "self._constrained(strategy)",
-            ("constrained", "_constrained"),
+    },
+    f"{_SUPPORT}.direction_settings": {
+        """
+        if self.directions != "trained":
+            self._refuse_without_effect(_OF_TRAINING, "directions that are not trained")
+""": "\n",
+    },
+    f"{_SUPPORT}.push": {
+        "_why_no_direction(strategy.optimizer, parameters, ends))": (
+            '"They do not move in step 2 beyond rounding.")'
         ),
-        _base(
-            "after_training_exp",
-            "Expr",
-            "if active:\n    vars(self).update(self._push_and_learn(strategy, **kwargs))",
-            ("_finished",),
-        ),
-    ),
-    f"{_SUPPORT}.direction_settings": (
-        Edit("DirectionSettings._set_up", "If", "", ("_refuse_settings_of_training",)),
-    ),
-    f"{_SUPPORT}.push": (
-        Edit(
-            "push_into_cone",
-            "Call",
-            '"They do not move in step 2 beyond rounding."',
-            ("_why_no_direction",),
-        ),
-    ),
+    },
     # Avalanche's strategies are defined after its plugins, hence by name.
-    f"{_SUPPORT}.compatibility": (
-        Edit(
-            "",
-            "Assign",
-            '_REPLAY_BESIDE_THE_LOADER = {"GenerativeReplayPlugin", "MIRPlugin", "AR1", "DER", '
-            '"ER_ACE", "ER_AML"}',
-            ("_REPLAY_BESIDE_THE_LOADER", "MIRPlugin"),
+    f"{_SUPPORT}.compatibility": {
+        "(GenerativeReplayPlugin, MIRPlugin, AR1, DER, ER_ACE, ER_AML)": (
+            '{"GenerativeReplayPlugin", "MIRPlugin", "AR1", "DER", "ER_ACE", "ER_AML"}'
         ),
-        Edit(
-            "replay_beside_the_loader",
-            "Call",
-            "_REPLAY_BESIDE_THE_LOADER & {cls.__name__ for cls in type(part).__mro__}",
-            ("isinstance", "_REPLAY_BESIDE_THE_LOADER"),
+        "isinstance(part, _REPLAY_BESIDE_THE_LOADER)": (
+            "_REPLAY_BESIDE_THE_LOADER & {cls.__name__ for cls in type(part).__mro__}"
         ),
-        Edit(
-            "DefaultStrength._set_up",
-            "Expr",
-            'getattr(super(), "_set_up", lambda: None)()',
-            ("super", "_set_up"),
+        "super().__post_init__()  # type: ignore[misc]": (
+            'getattr(super(), "_set_up", lambda: None)()'
         ),
-    ),
-    f"{_CORE}.kronecker": (
-        Edit("bias_of", "Return", 'return weight[: -len("weight")] + "bias"', ("removesuffix",)),
-    ),
+    },
+    f"{_CORE}.kronecker": {
+        'weight.removesuffix("weight") + "bias"': 'weight[: -len("weight")] + "bias"',
+    },
 }
+"""Code of this package, by module, and what Avalanche gets instead."""
 
 TEXTS = (
     (r" The page \*Settings\*.*?(?=\n\n)", ""),
@@ -181,26 +174,12 @@ ERRORS = {
 }
 
 
-IN_INIT = {
-    "training/plugins/__init__.py": Edit(
-        "",
-        "ImportFrom",
-        "<found>\nfrom .dco import DCOCompPlugin, DCOPlugin\nfrom .dco_kron import DCOKronPlugin",
-        ("RARPlugin",),
-    ),
-    "training/supervised/__init__.py": Edit(
-        "", "ImportFrom", "<found>\nfrom .dco import DCO, DCOComp, DCOKron", ("MER",)
-    ),
-}
-
-
 def contributed() -> dict[str, str]:
     """The new files by their paths."""
     library = Library(
         REPOSITORY,
         ("avalanche_dco",),
-        edits=EDITS,
-        instead=dict.fromkeys(LEFT_OUT),
+        left_out=LEFT_OUT,
         without=WITHOUT,
         builtins={Name("avalanche_dco.errors", ours): known for ours, known in ERRORS.items()},
         prepared=_prepared,
@@ -221,12 +200,8 @@ def contributed() -> dict[str, str]:
 
 def contribution(avalanche: Path) -> str:
     """The patch with all of it."""
-    patch = [unified_diff("", text, path) for path, text in sorted(contributed().items())]
-    for path, edit in IN_INIT.items():
-        before = (avalanche / path).read_text()
-        name = f"avalanche/{path}"
-        patch.append(unified_diff(before, edited(before, [edit], name), name))
-    return "".join(patch)
+    new = [new_file(path, text) for path, text in sorted(contributed().items())]
+    return "".join([*new, stored_patch("exports", avalanche)])
 
 
 def _in_avalanches_words(source: str) -> str:
@@ -236,5 +211,12 @@ def _in_avalanches_words(source: str) -> str:
 
 
 def _prepared(name: str, source: str) -> str:
+    for ours, instead in REPLACED.get(name, {}).items():
+        if source.count(ours) != 1:
+            raise DCOError(
+                f"{name} has this text {source.count(ours)} times, and Avalanche gets another one "
+                f"in its place: {ours.strip()!r}. Adapt REPLACED of {__name__}."
+            )
+        source = source.replace(ours, instead)
     source = _in_avalanches_words(source)
     return with_constructors(name, source, WITHOUT) if name.startswith(_PLUGINS) else source

@@ -27,7 +27,7 @@ class Target:
         all modules of a package that no other target has.
     :param exported: what ``__all__`` names.
     :param main: what it does if it is run as a program.
-    :param explained: the source modules whose docstrings are taken over as sections.
+    :param explained: whether docstrings of single source modules are taken over as sections.
     """
 
     path: str
@@ -35,7 +35,7 @@ class Target:
     doc: str
     exported: tuple[str, ...] = ()
     main: str = ""
-    explained: tuple[str, ...] = ()
+    explained: bool = False
 
     @property
     def name(self) -> str:
@@ -128,7 +128,8 @@ def _composed(
 
 def _doc(needed: Needed, target: Target) -> str:
     sections = [target.doc]
-    for module in target.explained:
+    modules = [source for source in target.sources if not source.endswith(".")]
+    for module in modules if target.explained else ():
         title = module.split(".")[-1]
         sections.append(f"{title}\n{'-' * len(title)}\n\n{needed.library.module(module).doc}")
     return "\n\n".join(sections)

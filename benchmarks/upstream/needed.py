@@ -56,10 +56,8 @@ class Needed:
             found = self.library.resolve(name.module, used)
             if isinstance(found, Import):
                 imports.add(found)
-            elif found is not None and found not in self.library.builtins:
-                found = self.library.instead.get(found, found)
-                if found is not None and found != name:
-                    uses.add(found)
+            elif found is not None and found not in (name, *self.library.builtins):
+                uses |= {found} - self.library.left_out
         return uses
 
     def used_names(self, name: Name) -> set[str]:
@@ -113,8 +111,7 @@ class Needed:
             assert isinstance(root, ast.Name)
             found = self.library.resolve(name.module, root.id)
             if isinstance(found, Name):
-                found = self.library.instead.get(found, found)
-                if found is not None and self._extends_others(found):
+                if found not in self.library.left_out and self._extends_others(found):
                     return True
             elif isinstance(found, Import) and found.module not in ("abc", "typing", "enum"):
                 return True

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from avalanche_dco.errors import DCOError
-from benchmarks.upstream.edits import span
 from benchmarks.upstream.needed import Needed
-from benchmarks.upstream.sources import Import, Library, Name
-
-Change = tuple[int, int, str]
-"""Start and end in the source, and what comes there."""
+from benchmarks.upstream.sources import Change, Import, Library, Name, applied, span
 
 _ABSTRACT = {"Callable", "Collection", "Iterable", "Iterator", "Mapping", "Sequence"}
 _SINCE_3_8 = {"ClassVar", "Literal", "Protocol", "TypedDict", "runtime_checkable"}
@@ -49,7 +45,7 @@ class Rendered:
         part = self._library.part(name)
         changes = list(self._changes(part.node))
         changes += [(p.start, p.stop, "") for p in needed.dropped_members(name)]
-        self.text = _applied(self._source, changes, part.start, part.stop)
+        self.text = applied(self._source, changes, part.start, part.stop)
 
     def _changes(self, definition: ast.stmt) -> Iterator[Change]:
         yield from self._bases(definition)
@@ -91,13 +87,12 @@ class Rendered:
             return None
         new = self._library.builtins.get(found)
         if new is None:
-            target = self._library.instead.get(found, found)
-            if target is None:
+            if found in self._library.left_out:
                 raise DCOError(
                     f"{self._name.module}, line {node.lineno}: {old} is left out, and "  # type: ignore[attr-defined]
                     f"{self._name.name} uses it. Declare what comes in its place."
                 )
-            new = self._renames.get(target, target.name)
+            new = self._renames.get(found, found.name)
         if new == old:
             return None
         start, stop = span(self._source, node)
@@ -187,15 +182,3 @@ def _operands(node: ast.AST) -> list[ast.AST]:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         return [*_operands(node.left), *_operands(node.right)]
     return [node]
-
-
-def _applied(source: str, changes: Iterable[Change], start: int, stop: int) -> str:
-    """Part of a source with changes made; one within another is not."""
-    text, shift = source[start:stop], -start
-    kept: list[Change] = []
-    for change in sorted(changes, key=lambda c: c[:2]):
-        if not kept or change[0] >= kept[-1][1]:
-            kept.append(change)
-    for first, last, new in reversed(kept):
-        text = text[: first + shift] + new + text[last + shift :]
-    return text

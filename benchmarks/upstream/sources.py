@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from avalanche_dco.errors import DCOError
-from benchmarks.upstream.edits import Edit, edited, offset, span
 
 
 class Name(NamedTuple):
@@ -78,8 +77,39 @@ def parts_of(source: str, body: Sequence[ast.stmt]) -> Iterator[Part]:
         yield Part(name, node, start, len(source) if stop < 0 else stop + 1)
 
 
-def _within(inner: tuple[int, int, str], outer: tuple[int, int, str]) -> bool:
-    return inner != outer and outer[0] <= inner[0] and inner[1] <= outer[1]
+def span(source: str, node: ast.AST) -> tuple[int, int]:
+    """Where a node starts and ends, as offsets into the source."""
+    assert isinstance(node, ast.expr | ast.stmt | ast.keyword | ast.arg)
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    start = offset(source, node.lineno, node.col_offset)
+    return start, offset(source, node.end_lineno, node.end_col_offset)
+
+
+def offset(source: str, line: int, column: int) -> int:
+    """The offset of a place that ``ast`` names by its line and its byte in it."""
+    lines = source.split("\n")
+    before = sum(len(text) + 1 for text in lines[: line - 1])
+    return before + len(lines[line - 1].encode()[:column].decode())
+
+
+def whole_lines(source: str, start: int, stop: int) -> tuple[int, int]:
+    """The lines from one place to another."""
+    return source.rfind("\n", 0, start) + 1, source.index("\n", stop) + 1
+
+
+Change = tuple[int, int, str]
+"""Start and end in the source, and what comes there."""
+
+
+def applied(source: str, changes: Iterable[Change], start: int = 0, stop: int | None = None) -> str:
+    """A source, or a part of it, with changes made; one within another is not."""
+    text, done = "", start
+    for first, last, new in sorted(changes, key=lambda change: change[:2]):
+        if first >= done:
+            text += source[done:first] + new
+            done = last
+    return text + source[done:stop]
 
 
 def _defined(node: ast.stmt) -> str | None:
@@ -133,8 +163,7 @@ class Library:
 
     :param root: the folder that they are in.
     :param packages: the packages to follow names into.
-    :param edits: changes of modules, by module.
-    :param instead: definitions that take the place of others; None for those that are left out.
+    :param left_out: definitions that do not go there.
     :param without: members of classes that are left out, ``Class.member``.
     :param builtins: definitions that a name known everywhere takes the place of.
     :param prepared: what is done with a module's name and text before the changes.
@@ -142,8 +171,7 @@ class Library:
 
     root: Path
     packages: tuple[str, ...]
-    edits: Mapping[str, Sequence[Edit]] = field(default_factory=dict)
-    instead: Mapping[Name, Name | None] = field(default_factory=dict)
+    left_out: frozenset[Name] = frozenset()
     without: frozenset[str] = frozenset()
     builtins: Mapping[Name, str] = field(default_factory=dict)
     prepared: Callable[[str, str], str] = lambda name, source: source
@@ -154,15 +182,13 @@ class Library:
         if name not in self._modules:
             path = self.root / (name.replace(".", "/") + ".py")
             source = self.prepared(name, path.read_text())
-            source = edited(source, self.edits.get(name, ()), str(path))
             self._modules[name] = Module(name, source)
             self._modules[name] = Module(name, self._without_calls(self._modules[name]))
         return self._modules[name]
 
     def is_left_out(self, module: str, node: ast.AST | None) -> bool:
         """Whether a node is the name of a definition that is left out."""
-        found = self.resolve(module, node.id) if isinstance(node, ast.Name) else None
-        return isinstance(found, Name) and self.instead.get(found, found) is None
+        return isinstance(node, ast.Name) and self.resolve(module, node.id) in self.left_out
 
     def _without_calls(self, module: Module) -> str:
         """The text without statements and contexts that only call what is left out."""
@@ -181,19 +207,15 @@ class Library:
                 if node in only:
                     changes.append((start, stop, "pass"))
                     continue
-                line = _comment_above(module.source, module.source.rfind("\n", 0, start) + 1)
-                changes.append((line, module.source.index("\n", stop) + 1, ""))
+                start, stop = whole_lines(module.source, start, stop)
+                changes.append((_comment_above(module.source, start), stop, ""))
             elif isinstance(node, ast.With):
                 stay = [item for item in node.items if not calls(item.context_expr)]
                 if stay and len(stay) < len(node.items):
                     start, stop = span(module.source, node)[0], span(module.source, node.body[0])[0]
                     stop = module.source.rindex(":", start, stop)
                     changes.append((start, stop, f"with {', '.join(map(ast.unparse, stay))}"))
-        source = module.source
-        whole = {change for change in changes if not any(_within(change, o) for o in changes)}
-        for start, stop, text in sorted(whole, reverse=True):
-            source = source[:start] + text + source[stop:]
-        return source
+        return applied(module.source, changes)
 
     def resolve(self, module: str, name: str) -> Name | Import | None:
         """What a name stands for in a module; None for a local name or one known everywhere."""

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +14,7 @@ from torch.nn import functional
 from torchvision.datasets import CIFAR10, MNIST  # type: ignore[import-untyped]
 from tqdm import tqdm
 
+from avalanche_dco.models import MLP
 from benchmarks.streams.catalogue import require_files
 from benchmarks.streams.cifar import read_npz
 from benchmarks.streams.data_path import ShuffledBatches
@@ -46,14 +49,7 @@ class Setup:
         )
 
 
-def _mlp() -> nn.Module:
-    return nn.Sequential(
-        nn.Linear(64, 30, bias=False),
-        nn.ReLU(),
-        nn.Linear(30, 30, bias=False),
-        nn.ReLU(),
-        nn.Linear(30, 2, bias=False),
-    )
+_mlp = partial(MLP, 64, hidden_size=30, hidden_layers=2, num_classes=2)
 
 
 def _convnet() -> nn.Module:
@@ -121,20 +117,6 @@ SETUPS: dict[str, Callable[[Path, Path | None], Setup]] = {
 }
 
 
-@dataclass(frozen=True)
-class Training:
-    """How training ended.
-
-    :param loss: mean training loss over the last window of steps.
-    :param error: share of the training data misclassified at the end.
-    """
-
-    steps: int
-    loss: float
-    error: float
-    converged: bool
-
-
 def train_to_convergence(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -144,12 +126,15 @@ def train_to_convergence(
     window: int,
     tolerance: float,
     max_steps: int,
-) -> Training:
+) -> dict[str, Any]:
     """Train until the loss saturates.
 
     The mean loss over ``window`` steps is compared with that over the window before; training
     ends when it has fallen by less than ``tolerance``. A relative rule would never be met by
     separable data, whose loss goes on falling like 1 / steps.
+
+    :return: how it ended: ``steps``, ``loss`` (the mean over the last window), ``error`` (the share
+        of the training data misclassified) and ``converged``.
     """
     batches = setup.batches(seed)
     model.train()
@@ -173,4 +158,4 @@ def train_to_convergence(
             bar.set_postfix(loss=f"{current:.4g}")
     with torch.no_grad():
         error = (model(setup.inputs).argmax(1) != setup.targets).float().mean().item()
-    return Training(steps, current, error, converged)
+    return {"steps": steps, "loss": current, "error": error, "converged": converged}

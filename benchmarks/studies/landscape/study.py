@@ -9,7 +9,6 @@ import argparse
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -82,7 +81,7 @@ def trained(setup: Setup, args: argparse.Namespace) -> tuple[nn.Module, Gradient
         progress=partial(tqdm, total=args.steps, desc="gradients", unit="step"),
     )
     spectrum.vector(observations.SUBSPACES[-1])  # too few gradients: fail now, not in minutes
-    return model, spectrum, asdict(training)
+    return model, spectrum, training
 
 
 def run(args: argparse.Namespace) -> int:

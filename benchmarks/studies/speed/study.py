@@ -10,7 +10,7 @@ penalty's step against its two matrix products; the step of DCO, DCO-COMP and DC
 tasks; exponents of growth in k, in the number of weights and in tasks; whole trainings of every
 method against Naive's in the same data path, with what they keep and their peak memory.
 
-Writes the study `speed` (benchmarks/results/speed.csv.xz) and docs/figures/speed.png; the
+Writes the study `speed` (benchmarks/results/speed.csv.xz) and docs/figures/speed.svg; the
 tables of docs/speed.md are made from it by `python -m benchmarks tables`. Only an idle machine
 gives figures that mean anything.
 """
@@ -29,12 +29,13 @@ from matplotlib.figure import Figure
 
 from avalanche_dco.errors import SettingError
 from avalanche_dco.plots.style import look_of
+from benchmarks.report.figures import save_svg
 from benchmarks.runs.kept import RESULTS, add_out_argument, study_path, write_measurements
 from benchmarks.runs.provenance import provenance
 from benchmarks.streams.catalogue import require_files
 from benchmarks.studies.speed import core, training
 
-_FIGURE = RESULTS.parent.parent / "docs" / "figures" / "speed.png"
+_FIGURE = RESULTS.parent.parent / "docs" / "figures" / "speed.svg"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_out_argument(parser, "speed")
     parser.add_argument(
         "--figure", type=Path, metavar="FILE",
-        help="default: docs/figures/speed.png, or beside --out if that is given",
+        help="default: docs/figures/speed.svg, or beside --out if that is given",
     )  # fmt: skip
 
 
@@ -72,9 +73,9 @@ def run(args: argparse.Namespace) -> int:
     }
     write_measurements(args.out, frame, config | {"seconds": round(time.perf_counter() - start)})
     default = args.out == study_path("speed")
-    figure = args.figure or (_FIGURE if default else args.out.with_name("speed.png"))
+    figure = args.figure or (_FIGURE if default else args.out.with_name("speed.svg"))
     figure.parent.mkdir(parents=True, exist_ok=True)
-    plot(frame).savefig(figure, dpi=110)
+    save_svg(figure, plot, frame)
     print(frame.to_string(index=False, float_format="{:.4g}".format, na_rep=""))
     print(f"{time.perf_counter() - start:.0f} s: {args.out}, {figure}")
     return 0

@@ -30,8 +30,8 @@ from avalanche_dco.core.curvature import CurvatureEstimator
 from avalanche_dco.core.kronecker import KroneckerFactors
 from avalanche_dco.models import MLP
 from avalanche_dco.plots.style import look_of
-from benchmarks.report.figures import save_png
-from benchmarks.runs.kept import Study, read_study, study_path, write_study
+from benchmarks.report.figures import save_svg
+from benchmarks.runs.kept import Study, add_out_argument, kept_run, read_study
 from benchmarks.runs.provenance import provenance
 from benchmarks.runs.records import Run
 from benchmarks.streams.tensors import flat_tensors
@@ -108,9 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--tasks", type=int, help="permutations; fewer than usual for a quick look")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="also draw free directions")
-    parser.add_argument(
-        "--out", type=Path, default=study_path("task-sums"), metavar="FILE", help="the study"
-    )
+    add_out_argument(parser, "task-sums")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -123,15 +121,10 @@ def run(args: argparse.Namespace) -> int:
         args.seeds, args.strengths, args.growths, args.floors, args.sums
     ):
         setting = Setting(args.network, name, strength, growth, floor, seed)
-        study = read_study(args.out) if args.out.exists() else Study()
-        if setting.name not in study.runs:
-            made = measure(setting, network, images, labels)
-            study = read_study(args.out) if args.out.exists() else Study()
-            study.add([made])
-            write_study(args.out, study)
-        print(line(study.runs[setting.name]), flush=True)
+        make = partial(measure, setting, network, images, labels)
+        print(line(kept_run(args.out, setting.name, make)), flush=True)
     if args.figure is not None:
-        save_png(draw(read_study(args.out), args.network), args.figure, dpi=100)
+        save_svg(args.figure, draw, read_study(args.out), args.network)
     return 0
 
 
@@ -211,7 +204,7 @@ def _train(
     def damp() -> None:
         for name, step in steps.items():
             parameter = parameters[name]
-            parameter.sub_(step.correction((parameter - before[name])[None])[0])
+            parameter.sub_(step((parameter - before[name])[None])[0])
             before[name].copy_(parameter)
 
     for number, batch in enumerate(_batches(len(x), network.epochs), start=1):

@@ -16,12 +16,9 @@ from torch import Tensor
 from avalanche_dco.core.damping import DampedStep
 from avalanche_dco.core.kronecker import KroneckerFactors
 
-
-class Step(Protocol):
-    """Applies ``(I + lambda sum_j S_j (x) A_j)^-1`` to an update."""
-
-    def correction(self, change: Tensor) -> Tensor:
-        """What to subtract from a matrix after the update ``change``, both g x o x d."""
+Step = Callable[[Tensor], Tensor]
+"""Applies ``(I + lambda sum_j S_j (x) A_j)^-1`` to an update: from what a matrix was changed by to
+what to subtract from it, both g x o x d."""
 
 
 class TaskSum(Protocol):
@@ -63,7 +60,7 @@ class KroneckerSum:
     def step(self, strength: float, negligible: float) -> Step:
         """The damped step."""
         assert self._kept is not None
-        return DampedStep(self._kept, strength, negligible)
+        return DampedStep(self._kept, strength, negligible).correction
 
     def free_share(self, strength: float) -> float:
         """The mean of 1 / (1 + lambda times each eigenvalue)."""
@@ -172,20 +169,12 @@ class EigenvalueSum:
 
     def step(self, strength: float, negligible: float) -> Step:
         """The damped step."""
-        return _InBasis(self._U, self._V, 1 - 1 / (1 + strength * self._D))
+        U, V, gain = self._U, self._V, 1 - 1 / (1 + strength * self._D)
+        return lambda change: U @ (gain * (U.mT @ change @ V)) @ V.mT
 
     def free_share(self, strength: float) -> float:
         """The mean of 1 / (1 + lambda times each eigenvalue)."""
         return float((1 / (1 + strength * self._D)).mean())
-
-
-class _InBasis:
-    def __init__(self, U: Tensor, V: Tensor, gain: Tensor):
-        self._U, self._V, self._gain = U, V, gain
-
-    def correction(self, change: Tensor) -> Tensor:
-        """What to subtract."""
-        return self._U @ (self._gain * (self._U.mT @ change @ self._V)) @ self._V.mT
 
 
 class LowRankSum:
@@ -214,7 +203,7 @@ class LowRankSum:
         """The damped step."""
         U, V, weights = (torch.cat(parts, dim=-1) for parts in zip(*self._tasks, strict=True))
         kept = strength * weights > negligible / (1 - negligible)
-        return _InDirections(U[:, kept], V[:, kept], strength * weights[kept])
+        return _along(U[:, kept], V[:, kept], strength * weights[kept])
 
     def free_share(self, strength: float) -> float:
         """The mean of 1 / (1 + lambda times each eigenvalue)."""
@@ -225,21 +214,14 @@ class LowRankSum:
         return 1 - float(taken.sum()) / (len(U) * len(V))
 
 
-class _InDirections:
+def _along(U: Tensor, V: Tensor, weights: Tensor) -> Step:
     """I - W (diag(1 / lambda w) + W^T W)^-1 W^T, with W the directions as columns (Woodbury)."""
-
-    def __init__(self, U: Tensor, V: Tensor, weights: Tensor):
-        self._U, self._V = U, V
-        roots = weights.double().sqrt()
-        gram = (U.T @ U).double() * (V.T @ V).double() * roots * roots[:, None]
-        gram.diagonal().add_(1)
-        inverse = torch.cholesky_inverse(torch.linalg.cholesky(gram))
-        self._inverse = (inverse * roots * roots[:, None]).to(U)
-
-    def correction(self, change: Tensor) -> Tensor:
-        """What to subtract."""
-        codes = (self._U * (change[0] @ self._V)).sum(0)
-        return ((self._U * (self._inverse @ codes)) @ self._V.T)[None]
+    roots = weights.double().sqrt()
+    gram = (U.T @ U).double() * (V.T @ V).double() * roots * roots[:, None]
+    gram.diagonal().add_(1)
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(gram))
+    inverse = (inverse * roots * roots[:, None]).to(U)
+    return lambda change: ((U * (inverse @ (U * (change[0] @ V)).sum(0))) @ V.T)[None]
 
 
 def _trace(matrix: Tensor) -> Tensor:

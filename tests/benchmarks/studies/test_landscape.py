@@ -202,13 +202,13 @@ def test_training_ends_at_saturation_or_at_the_limit() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     limits = {"seed": 0, "window": 50, "max_steps": 1000}
     saturated = train_to_convergence(model, optimizer, setup, tolerance=0.01, **limits)
-    assert saturated.converged
-    assert 100 <= saturated.steps < 1000
+    assert saturated["converged"]
+    assert 100 <= saturated["steps"] < 1000
     endless = train_to_convergence(model, optimizer, setup, tolerance=-1.0, **limits)
-    assert not endless.converged
-    assert endless.steps == 1000
-    assert endless.loss < saturated.loss
-    assert endless.error == 0
+    assert not endless["converged"]
+    assert endless["steps"] == 1000
+    assert endless["loss"] < saturated["loss"]
+    assert endless["error"] == 0
 
 
 def test_alpha_of_descent_is_where_most_of_the_descent_is_done() -> None:

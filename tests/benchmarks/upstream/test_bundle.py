@@ -14,8 +14,7 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.runs.kept import RESULTS, read_measurements, study_path
 from benchmarks.upstream import wrappers
-from benchmarks.upstream.defects import DEFECTS
-from benchmarks.upstream.fixes import installed_avalanche
+from benchmarks.upstream.patches import FIXES, installed_avalanche
 from tests.support.contributed import RUNS
 
 pytestmark = pytest.mark.slow
@@ -78,7 +77,7 @@ def run_tests(folder: Path, pattern: str) -> dict[str, bool]:
 
 
 def test_every_pull_request_has_a_patch_and_a_text(bundle: Path) -> None:
-    for name in ("dco", *(f"fixes/{defect.name}" for defect in DEFECTS)):
+    for name in ("dco", *(f"fixes/{name}" for name in FIXES)):
         assert (bundle / f"{name}.patch").exists()
         assert (bundle / f"{name}.md").read_text().startswith("# ")
 
@@ -92,7 +91,7 @@ def test_all_tests_pass_after_and_those_of_defects_fail_before(bundle: Path, pat
     assert [name for name, passed in after.items() if not passed] == []
     assert before.keys() <= after.keys()
     files = {name.split(".")[0] for name in after}
-    assert files == {"test_dco", *(f"test_fix_{defect.name}" for defect in DEFECTS)}
+    assert files == {"test_dco", *(f"test_fix_{name}" for name in FIXES)}
 
 
 def test_results_on_digits_are_those_of_the_package_and_the_example_runs(patched: Path) -> None:

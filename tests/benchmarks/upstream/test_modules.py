@@ -88,9 +88,10 @@ ENTRY = Name("pack.plugin", "Plugin")
 
 
 def test_one_module_of_two(tmp_path: Path) -> None:
-    left_out = {Name("pack.shapes", "warn"): None, Name("pack.plugin", "Checks"): None}
-    needed = Needed(library(tmp_path, instead=left_out), [ENTRY])
-    target = Target("there/new.py", ("pack.",), "New.", ("Plugin",), explained=("pack.shapes",))
+    left_out = frozenset({Name("pack.shapes", "warn"), Name("pack.plugin", "Checks")})
+    needed = Needed(library(tmp_path, left_out=left_out), [ENTRY])
+    sources = ("pack.", "pack.shapes")
+    target = Target("there/new.py", sources, "New.", ("Plugin",), explained=True)
     text = composed(needed, [target])["there/new.py"]
     ast.parse(text, feature_version=(3, 8))
     assert all(len(line) <= 88 for line in text.splitlines())
@@ -127,7 +128,9 @@ def test_two_modules_import_from_each_other(tmp_path: Path) -> None:
 
 
 def test_what_is_left_out_may_not_be_used(tmp_path: Path) -> None:
-    needed = Needed(library(tmp_path, instead={Name("pack.shapes", "_helper"): None}), [ENTRY])
+    needed = Needed(
+        library(tmp_path, left_out=frozenset({Name("pack.shapes", "_helper")})), [ENTRY]
+    )
     with pytest.raises(DCOError, match=r"line 16: _helper is left out, and Shape uses it"):
         composed(needed, [Target("new.py", ("pack.",), "New.")])
 
