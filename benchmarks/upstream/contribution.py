@@ -87,6 +87,7 @@ TARGETS = (
         f"{_HELPERS}/compression.py",
         "The directions of many tasks in constant memory.",
         *("core.compression", "core.compression_loss", "core.compressed_tasks"),
+        "core.eigendirections",
         explained=True,
     ),
     _target(
@@ -123,8 +124,9 @@ EDITS = {
         ),
     ),
     f"{_SUPPORT}.direction_settings": (
-        Edit("DirectionSettings._set_up", "If", "", ("_refuse_settings_of_training",)),
+        Edit("DirectionSettings._set_up", "If", "", ("_refuse_without_effect",)),
     ),
+    f"{_PLUGINS}.dco_comp": (Edit("DCOCompPlugin._set_up", "If", "", ("_refuse_without_effect",)),),
     f"{_SUPPORT}.push": (
         Edit(
             "push_into_cone",
