@@ -67,8 +67,8 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
         at_least=2,
         binding=True,
         published=authors(1000, split_mnist=400, split_cifar100=2000, among=(400, 1000, 2000)),
-        meaning="number of directions kept, for all experiences together, of which half are "
-        "shared.",
+        meaning="number of directions kept, for all experiences together; half of those that are "
+        "trained or sampled are shared.",
     )
     max_penalty_grad_norm: float | None = DirectionConstrainedPlugin.SETTINGS[
         "max_penalty_grad_norm"

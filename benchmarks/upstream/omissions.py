@@ -76,7 +76,7 @@ OMISSIONS = (
         ("DCOKronPlugin.before_training",),
     ),
     Omission(
-        "errors for settings of the training of directions where they are sampled",
+        "errors for settings of the training of directions where they are not trained",
         "needs the declared defaults; such settings have no effect",
     ),
     Omission(

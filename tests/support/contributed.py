@@ -25,7 +25,8 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
         "DCO",
         QUICK | {"gradient_source": "logits", "couple_layers": False},
     ),
-    "DCO-COMP": ("DCOComp", QUICK),
+    "DCO-COMP": ("DCOComp", {"k": 40}),
+    "DCO-COMP, trained directions": ("DCOComp", QUICK),
     "DCO-COMP, the paper's loss": (
         "DCOComp",
         QUICK | {"compression_loss": "directions", "compression_start": "noise"},

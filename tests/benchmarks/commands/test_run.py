@@ -109,9 +109,11 @@ def test_a_wrong_number_of_experiences_is_refused(tmp_path, capsys, count, messa
     assert message in " ".join((printed.out + printed.err).split())
 
 
-def test_a_default_that_follows_from_another_setting_is_stored_as_it_is():
-    plan = Plan(Request("split-digits", ["dco-comp"], settings=[Assignment(None, "k", 80)]))
-    assert plan.job("dco-comp", 1).settings["new_task_k"] == 20
+@pytest.mark.parametrize(("directions", "expected"), [("eigen", 80), ("trained", 20)])
+def test_a_default_that_follows_from_others_is_stored_as_it_is(directions, expected):
+    given = [Assignment(None, "k", 80), Assignment(None, "directions", directions)]
+    plan = Plan(Request("split-digits", ["dco-comp"], settings=given))
+    assert plan.job("dco-comp", 1).settings["new_task_k"] == expected
     assert plan.job("dco-comp", 1).settings["max_bytes"] is None
 
 

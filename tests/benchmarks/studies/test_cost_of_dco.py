@@ -11,11 +11,16 @@ from benchmarks.studies.cost_of_dco import VARIANTS, EigenDCO, FactoredDCO, meas
 TRAINING = Training(epochs=1, batch_size=64, lr=0.01, weight_decay=0.0, experiences=2)
 
 
-@pytest.mark.parametrize("name", ["naive", "default", "eigen", "factored", "sampled-factored"])
+@pytest.mark.parametrize(
+    "name",
+    ["naive", "default", "eigen", "factored", "sampled-factored", "comp", "comp-trained"],
+)
 def test_a_variant_is_measured(name, monkeypatch):
     monkeypatch.setattr(FactoredDCO, "updates", 2)
     for variant in VARIANTS.values():
         monkeypatch.setitem(variant.settings, "k", 6)
+        if "autoencoder_updates" in variant.settings:
+            monkeypatch.setitem(variant.settings, "autoencoder_updates", 2)
     found = measured("permuted-digits", name, 1, TRAINING, None)
     assert 0 < found["average"] <= 100
     assert found["average"] == pytest.approx(found["fwi"] + found["bwt"])
