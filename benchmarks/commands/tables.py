@@ -23,6 +23,10 @@ A table stands between two comments, of which the first says what it shows:
   <!-- table: long-stream -->                        the study of that name
   <!-- table: overview STUDY ... -->                  all methods on the real streams; the same as a
                                                       figure in docs/figures/overview.svg
+  <!-- table: comparison STREAM -->                  all methods, tuned alike, on one stream of the
+                                                      study comparison
+  <!-- table: comparison-ranks -->                   the best method of every stream of that study
+  <!-- table: comparison-figure -->                  docs/figures/comparison.svg, from that study
   <!-- table: upstream-lines -->                     the study upstream
   <!-- table: upstream-left-out -->                  benchmarks/upstream/omissions.py
   <!-- end of table -->
@@ -39,7 +43,13 @@ from pathlib import Path
 
 from avalanche_dco.errors import SettingError
 from avalanche_dco.persistence.files import write_atomically
-from benchmarks.report import error_tables, kron_tables, overview, study_tables
+from benchmarks.report import (
+    comparison_tables,
+    error_tables,
+    kron_tables,
+    overview,
+    study_tables,
+)
 from benchmarks.report.document import markdown_table
 from benchmarks.report.error_tables import Rows, Shown
 from benchmarks.report.settings import sources
@@ -64,11 +74,22 @@ def run(args: argparse.Namespace) -> int:
         else:
             page.write_text(renewed(page.read_text()))
             print(f"{name}: written")
-    drawn = _OVERVIEW.search((_REPOSITORY / "README.md").read_text())
-    if drawn and not args.check:
-        svg = overview.overview_svg(RESULTS, drawn["studies"].split())
-        write_atomically(_REPOSITORY / "docs" / "figures" / "overview.svg", svg)
+    if not args.check:
+        _draw()
     return 1 if stale and args.check else 0
+
+
+def _draw() -> None:
+    """Write the figures that pages show beside tables of the same numbers."""
+    text = "".join(page.read_text() for page in pages())
+    figures: dict[str, str | None] = {}
+    if drawn := _OVERVIEW.search(text):
+        figures["overview.svg"] = overview.overview_svg(RESULTS, drawn["studies"].split())
+    if "<!-- table: comparison-figure -->" in text:
+        figures["comparison.svg"] = comparison_tables.figure_svg(RESULTS)
+    for name, svg in figures.items():
+        if svg is not None:  # None: nothing was measured yet
+            write_atomically(_REPOSITORY / "docs" / "figures" / name, svg)
 
 
 def pages() -> list[Path]:
@@ -95,12 +116,17 @@ def make_table(what: list[str], results: Path = RESULTS) -> str:
     shown = _KINDS[kind](results, names)
     if isinstance(shown, list):
         shown = Shown(shown)
+    if not shown.rows:  # nothing was measured yet
+        return shown.note + "\n"
     lines = [list(shown.rows[0]), *(list(row.values()) for row in shown.rows)]
     return markdown_table(lines) + "\n" + (f"\n{shown.note}\n" if shown.note else "")
 
 
 _KINDS: dict[str, Callable[[Path, list[str]], Shown | Rows]] = {
     "overview": overview.overview,
+    "comparison": comparison_tables.comparison,
+    "comparison-ranks": comparison_tables.ranks,
+    "comparison-figure": comparison_tables.figure,
     "errors": error_tables.errors,
     "settings": error_tables.settings,
     "beside-paper": error_tables.beside_paper,

@@ -59,11 +59,15 @@ class Entry:
         """Mean and standard deviation over seeds, and the number of seeds."""
         return statistic(self.by_seed(key).values())
 
-    def difference(self, other: Entry, key: str) -> Statistic:
-        """Mean difference to another entry on common seeds, and its standard error."""
+    def paired(self, other: Entry, key: str) -> Statistic:
+        """Mean difference to another entry on common seeds, and its standard deviation."""
         mine, theirs = self.by_seed(key), other.by_seed(key)
         common = sorted(mine.keys() & theirs.keys())
-        mean, spread, count = statistic(mine[seed] - theirs[seed] for seed in common)
+        return statistic(mine[seed] - theirs[seed] for seed in common)
+
+    def difference(self, other: Entry, key: str) -> Statistic:
+        """Mean difference to another entry on common seeds, and its standard error."""
+        mean, spread, count = self.paired(other, key)
         return Statistic(mean, spread / math.sqrt(max(count, 1)), count)
 
 

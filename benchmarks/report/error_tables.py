@@ -40,7 +40,7 @@ class Shown:
 
 def errors(results: Path, names: list[str]) -> Shown:
     """All runs of some studies, seeds of one setting together."""
-    entries = _entries(results, names)
+    entries = read_entries(results, names)
     labels = _labels(entries)
     several = len({one.runs[0].benchmark for one in entries}) > 1
     rows = [
@@ -58,7 +58,7 @@ def errors(results: Path, names: list[str]) -> Shown:
 def beside_paper(results: Path, names: list[str]) -> Shown:
     """All methods on a benchmark, the best first, with the paper's figures."""
     benchmark, *studies = names
-    entries = [one for one in _entries(results, studies) if one.runs[0].benchmark == benchmark]
+    entries = [one for one in read_entries(results, studies) if one.runs[0].benchmark == benchmark]
     if not entries:
         raise DCOError(f"there are no runs of {benchmark} in the studies {studies} of {results}.")
     entries.sort(key=lambda one: one.statistic("average").mean)
@@ -86,7 +86,9 @@ def settings(results: Path, names: list[str]) -> Shown:
     :param names: the studies, with commas between them, the benchmark and the settings.
     """
     studies, benchmark, *wanted = names
-    entries = [e for e in _entries(results, studies.split(",")) if e.runs[0].benchmark == benchmark]
+    entries = [
+        e for e in read_entries(results, studies.split(",")) if e.runs[0].benchmark == benchmark
+    ]
     found = {id(one): one.settings | one.runs[0].training for one in entries}
     entries.sort(key=lambda one: [_sortable(found[id(one)][name]) for name in wanted])
     shown = [[str(found[id(one)][name]) for name in wanted] for one in entries]
@@ -102,7 +104,9 @@ def settings(results: Path, names: list[str]) -> Shown:
             if len(wanted) + len(columns) > WIDEST:
                 del columns[name]
         rows.append(dict(zip(wanted, values, strict=True)) | columns)
-    return Shown(rows, "" if "seeds" in rows[0] else _seeds(list(map(", ".join, shown)), entries))
+    return Shown(
+        rows, "" if "seeds" in rows[0] else seeds_in_words(list(map(", ".join, shown)), entries)
+    )
 
 
 def before_push(results: Path, names: list[str]) -> Shown:
@@ -112,7 +116,7 @@ def before_push(results: Path, names: list[str]) -> Shown:
     :param names: the study, the benchmark and, if its runs differ in one setting, that setting.
     """
     study, benchmark, *swept = names
-    entries = [one for one in _entries(results, [study]) if one.runs[0].benchmark == benchmark]
+    entries = [one for one in read_entries(results, [study]) if one.runs[0].benchmark == benchmark]
     if swept:
         (name,) = swept
         entries.sort(key=lambda one: _sortable(one.settings[name]))
@@ -134,14 +138,14 @@ def before_push(results: Path, names: list[str]) -> Shown:
         }
         for label, one, figure in zip(labels, entries, printed, strict=True)
     ]
-    return Shown(rows, _seeds(labels, entries))
+    return Shown(rows, seeds_in_words(labels, entries))
 
 
 def penalty_steps(results: Path, names: list[str]) -> Shown:
     """Average errors by learning rate: Naive's, and DCO's with either step of the penalty."""
     naive: dict[Any, float] = {}
     of_dco: dict[Any, dict[str, float]] = {}
-    for entry in _entries(results, names):
+    for entry in read_entries(results, names):
         benchmark, lr = entry.runs[0].benchmark, entry.training["lr"]
         error = entry.statistic("average").mean
         if entry.method == "naive":
@@ -164,7 +168,8 @@ def penalty_steps(results: Path, names: list[str]) -> Shown:
     )
 
 
-def _entries(results: Path, studies: Sequence[str]) -> list[Entry]:
+def read_entries(results: Path, studies: Sequence[str]) -> list[Entry]:
+    """The entries of some studies; none for a study that is not there."""
     found = read_runs(*(study_path(name, results) for name in studies))
     entries = [entry for comparison in compare(found) for entry in comparison.entries]
     if found.problems:  # damaged studies, and runs that are in two of them
@@ -213,7 +218,7 @@ def _note(labels: Sequence[str], entries: Sequence[Entry]) -> str:
     places = [f" on {one.runs[0].benchmark}" if several else "" for one in entries]
     names = [label + place for label, place in zip(labels, places, strict=True)]
     presets = sorted({one.runs[0].preset for one in entries})
-    parts = [_seeds(names, entries), f"Preset: {' or '.join(presets)}."]
+    parts = [seeds_in_words(names, entries), f"Preset: {' or '.join(presets)}."]
     words = [_deviations(entry) for entry in entries]
     common = [word for word in words[0] if len(words) > 1 and all(word in one for one in words)]
     changed: dict[str, list[str]] = {}
@@ -226,7 +231,11 @@ def _note(labels: Sequence[str], entries: Sequence[Entry]) -> str:
     return " ".join(parts + ([f"Changed or chosen: {'; '.join(changes)}."] if changes else []))
 
 
-def _seeds(names: Sequence[str], entries: Sequence[Entry]) -> str:
+def seeds_in_words(names: Sequence[str], entries: Sequence[Entry]) -> str:
+    """How many seeds most entries have, and which have another number.
+
+    :param names: what to call each entry.
+    """
     counts = [len(entry.runs) for entry in entries]
     usual = Counter(counts).most_common(1)[0][0]
     others = [f"{n} for {name}" for n, name in zip(counts, names, strict=True) if n != usual]

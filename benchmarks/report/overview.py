@@ -33,28 +33,29 @@ class Row(NamedTuple):
 
     :param title: what the table calls it.
     :param method: its name.
+    :param marker: its shape in figures.
     :param preset: the preset that its runs must have; None for any.
     """
 
     title: str
     method: str
+    marker: str = ""
     preset: str | None = None
 
 
 ROWS = (
-    Row("Naive", "naive"),
-    Row("EWC", "ewc"),
-    Row("SI", "si"),
-    Row("RWalk", "rwalk"),
-    Row("GPM", "gpm"),
-    Row("LwF", "lwf"),
-    Row("**DCO**", "dco", "default"),
-    Row("**DCO (published settings)**", "dco", "paper"),
-    Row("**DCO-COMP**", "dco-comp"),
-    Row("**DCO-KRON**", "dco-kron"),
+    Row("Naive", "naive", "o"),
+    Row("EWC", "ewc", "X"),
+    Row("SI", "si", "P"),
+    Row("RWalk", "rwalk", "d"),
+    Row("GPM", "gpm", "s"),
+    Row("LwF", "lwf", "^"),
+    Row("**DCO**", "dco", "*", "default"),
+    Row("**DCO (published settings)**", "dco", "p", "paper"),
+    Row("**DCO-COMP**", "dco-comp", "D"),
+    Row("**DCO-KRON**", "dco-kron", "v"),
     Row("joint training (bound)", "joint"),
 )
-_MARKERS = "oXPds^*pDv"
 _BOUND = "joint"
 _WIDE = 30
 """The ratio of an axis' ends from which on it has fewer ticks."""
@@ -120,40 +121,52 @@ def overview_svg(results: Path, names: list[str]) -> str:
                 error = _mean(runs, "average")
                 if row.method == _BOUND or row in ratios:
                     point = ratios.get(row, math.nan), error
-                    drawn[row.title.strip("*")] = _draw(panels[stream], row, *point)
+                    drawn[row.title.strip("*")] = draw(panels[stream], row, *point)
                     points[stream] += [] if row.method == _BOUND else [point]
         for stream, axes in panels.items():
-            front = _front(points[stream])
-            if front:
-                axes.step(*zip(*front, strict=True), where="post", color=_OTHERS, linewidth=0.8)
-            axes.set(xscale="log", yscale="log", title=STREAMS[stream])
+            finish_panel(axes, STREAMS[stream], points[stream])
             axes.set_xlabel("time on Split MNIST / Naive's")
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.grid(alpha=0.3)
-            axes.margins(x=0.15)
-            data = axes.dataLim
-            for axis, wide in (
-                (axes.xaxis, data.x1 > _WIDE * data.x0),
-                (axes.yaxis, data.y1 > _WIDE * data.y0),
-            ):
-                axis.set_major_locator(LogLocator(subs=(1, 3) if wide else (1, 2, 5)))
-                axis.set_major_formatter("{x:g}")
-                axis.set_minor_locator(NullLocator())
         panels["split-mnist"].set_ylabel("average error (%)")
         figure.legend(drawn.values(), drawn.keys(), loc="outside lower center", ncols=5)
         svg = svg_text(figure)
-    data = "; ".join(" ".join(row.values()) for row in overview(results, names).rows)
+    return described(svg, overview(results, names))
+
+
+def described(svg: str, *tables: Shown) -> str:
+    """A figure with the rows of tables in words, for those who do not see it."""
+    data = "; ".join(" ".join(row.values()) for table in tables for row in table.rows)
     return svg.replace("<style>", f"<desc>{data}</desc><style>", 1)
 
 
-def _draw(axes: Axes, row: Row, ratio: float, error: float) -> Any:
+def draw(axes: Axes, row: Row, ratio: float, error: float) -> Any:
     """A level for the bound, a point for every other method."""
     if row.method == _BOUND:
         return axes.axhline(error, color=_OTHERS, linestyle="--")
-    place = ROWS.index(row)
     ours = [other for other in ROWS if other.title.startswith("**")]
     look = {"color": PALETTE[ours.index(row)], "s": 70} if row in ours else {"color": _OTHERS}
-    return axes.scatter(ratio, error, marker=_MARKERS[place], **look)
+    return axes.scatter(ratio, error, marker=row.marker, **look)
+
+
+def finish_panel(axes: Axes, title: str, points: Iterable[tuple[float, float]]) -> None:
+    """Draw the front of the points, and scale both axes logarithmically with few ticks.
+
+    :param points: time and error of every method that is no bound.
+    """
+    front = _front(points)
+    if front:
+        axes.step(*zip(*front, strict=True), where="post", color=_OTHERS, linewidth=0.8)
+    axes.set(xscale="log", yscale="log", title=title)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.3)
+    axes.margins(x=0.15)
+    data = axes.dataLim
+    for axis, wide in (
+        (axes.xaxis, data.x1 > _WIDE * data.x0),
+        (axes.yaxis, data.y1 > _WIDE * data.y0),
+    ):
+        axis.set_major_locator(LogLocator(subs=(1, 3) if wide else (1, 2, 5)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_locator(NullLocator())
 
 
 def _front(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

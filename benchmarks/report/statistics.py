@@ -26,8 +26,15 @@ class Statistic(NamedTuple):
     size: int
 
     def __str__(self) -> str:
+        return self.written()
+
+    def written(self, sign: str = "") -> str:
+        """Mean ± spread, if there is one.
+
+        :param sign: ``+`` to show the mean's always.
+        """
         spread = f" ± {number(self.spread)}" if math.isfinite(self.spread) else ""
-        return number(self.mean) + spread
+        return number(self.mean, sign=sign) + spread
 
 
 def statistic(values: Iterable[float]) -> Statistic:

@@ -3,7 +3,9 @@
 import re
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +19,10 @@ from benchmarks.runs.jobs import Job
 from benchmarks.runs.kept import RESULTS, Study, read_study, study_path
 from benchmarks.runs.planning import Plan
 from benchmarks.runs.records import Run
+from benchmarks.runs.search import Search
 from docs.run_pages import ROOT
 
-PAGES = ["reproduction", "tuning", "compression", "baselines", "kron", "cost-of-dco"]
+PAGES = ["reproduction", "comparison", "tuning", "compression", "baselines", "kron", "cost-of-dco"]
 _BLOCK = re.compile(r"^```(\S*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LABELS = {
     "cifar10.npz": "split5-cifar10.npz-345496a3",
@@ -43,14 +46,26 @@ def commands(page: str) -> Iterator[list[str]]:
 
 
 def planned(words: list[str]) -> list[Job]:
-    """The runs that a command makes."""
+    """The runs that a command makes; none for a stream of the comparison that has no runs yet."""
     args = _parser(words[0]).parse_args(words)
     plan = Plan(request(args))
+    study = kept().get(kept_as(args.out), Study())
+    if kept_as(args.out).startswith("comparison") and not any(
+        run.benchmark == plan.benchmark for run in study.runs.values()
+    ):
+        return []  # the page says so, too
     if words[0] == "compare":
-        named = str(args.chosen.parent).removeprefix("runs/")
+        named = kept_as(args.chosen.parent)
         found = study_path(named) if study_path(named).exists() else study_path(_CHOSEN_IN)
         plan = plan.with_chosen(read_choices(found, plan.benchmark))
         return [plan.job(method, seed) for seed in args.seeds for method in args.methods]
+    if words[0] == "sweep" and args.tries:
+        return [
+            plan.job(method, seed, tried, "validation")
+            for method in args.methods
+            for tried in searched(plan, method, args.tries, study)
+            for seed in args.seeds
+        ]
     sweeps = words[0] == "sweep"
     return [
         plan.job(method, seed, tried, "validation" if sweeps else "test")
@@ -58,6 +73,22 @@ def planned(words: list[str]) -> list[Job]:
         for method in args.methods
         for tried in plan.combinations((plan.grid if sweeps else plan.given_grid)(method))
     ]
+
+
+def kept_as(folder: Path) -> str:
+    """The study that has the runs of a folder."""
+    return re.sub("^tuning/", "comparison-tuning/", str(folder).removeprefix("runs/"))
+
+
+def searched(plan: Plan, method: str, tries: int, study: Study) -> Iterator[dict[str, Any]]:
+    """What a search asks for if it gets the answers that are kept."""
+    candidates = study.chosen["methods"][method]["candidates"]
+    errors = {key_of(one["settings"]): one["validation_error"] for one in candidates}
+    search = Search(plan.coordinates(method), tries)
+    while (asked := search.asked) is not None:
+        yield asked
+        assert key_of(asked) in errors, f"{method} on {plan.benchmark}: {asked} was not tried"
+        search.answer(errors[key_of(asked)])
 
 
 def key(made: Job | Run) -> str:
@@ -110,8 +141,10 @@ def _no_data(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_run_that_a_page_has_a_command_for_is_kept(page: str) -> None:
     runs = {key(run) for study in kept().values() for run in study.runs.values()}
     failed = [values for study in kept().values() for values in diverged(study)]
-    jobs = [job for words in commands(page) for job in planned(words)]
-    assert jobs
+    shown = list(commands(page))
+    assert shown
+    jobs = [job for words in shown for job in planned(words)]
+    assert jobs or page == "comparison"
     for job in jobs:
         in_vain = job.split == "validation" and any(has(job, values) for values in failed)
         assert key(job) in runs or in_vain, f"{job.title} {dict(job.settings)} {job.training}"
@@ -123,3 +156,24 @@ def test_every_kept_run_has_a_command_on_a_page() -> None:
         for run in study.runs.values():
             removed = run.settings.get("compression_start") == "largest"  # no such choice any more
             assert removed or key(run) in made, f"{name}: {run.name}"
+
+
+def test_a_search_is_followed_by_the_answers_that_it_got(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "sweep --benchmark split-digits --methods joint --tries 4 --out runs/tuning/digits"
+    assert planned(words.split()) == []  # not measured
+    values = {"lr": [0.01, 0.03, 0.003, 0.01], "weight_decay": [0.0, 0.0, 0.0, 0.001]}
+    tried = [dict(zip(values, pair, strict=True)) for pair in zip(*values.values(), strict=True)]
+    candidates = [{"settings": one, "validation_error": one["lr"]} for one in tried]
+    candidates[2]["validation_error"] = None  # diverged
+    any_run = next(iter(kept()["table-1"].runs.values()))
+    run = replace(any_run, config={**any_run.config, "benchmark": "split-digits"})
+    study = Study({run.name: run}, {"methods": {"joint": {"candidates": candidates}}})
+    monkeypatch.setitem(kept(), "comparison-tuning/digits", study)
+    jobs = planned(words.split())
+    assert [(job.training.lr, job.training.weight_decay) for job in jobs] == list(
+        zip(*values.values(), strict=True)
+    )
+    assert {job.split for job in jobs} == {"validation"}
+    del candidates[3]
+    with pytest.raises(AssertionError, match=r"joint on split-digits: .* was not tried"):
+        planned(words.split())

@@ -1,0 +1,254 @@
+"""The tables and the figure of docs/comparison.md."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from avalanche_dco.errors import DCOError
+from benchmarks.__main__ import main
+from benchmarks.commands import tables
+from benchmarks.commands.tables import make_table
+from benchmarks.report.comparison_tables import figure_svg
+from benchmarks.runs.kept import RESULTS, Study, read_study, study_path, write_study
+from benchmarks.runs.records import Run, read_run
+from docs.run_pages import ROOT
+from tests.support.run_folders import TRAINING, write_run
+
+CHOSEN: dict[str, dict[str, Any]] = {
+    "naive": {"lr": 0.01, "weight_decay": 0.0},
+    "ewc": {"ewc_lambda": 30.0, "lr": 0.01, "weight_decay": 0.001},
+    "gpm": {"threshold": [0.95, 0.99], "lr": 0.01, "weight_decay": 0.0},
+    "dco-kron": {"dco_lambda": 100.0, "lr": 0.01, "weight_decay": 0.0},
+    "joint": {"lr": 0.03, "weight_decay": 0.0},
+}
+SECONDS = {"naive": 10.0, "ewc": 15.0, "gpm": 12.0, "dco-kron": 14.0, "joint": 20.0}
+ERRORS = {
+    "naive": {1: 8.0, 2: 12.0},
+    "ewc": {1: 4.0, 2: 6.0},
+    "dco-kron": {1: 1.0, 2: 3.0},
+    "joint": {1: 0.4, 2: 0.8},
+}
+IMAGE = "![Average error against training time, by stream](figures/comparison.svg)"
+
+
+def made(out: Path, method: str, seed: int, error: float, **config: Any) -> Run:
+    """A run with the chosen settings; on average its tasks were learned to 3/4 of the error."""
+    training = {name: CHOSEN[method][name] for name in ("lr", "weight_decay")}
+    settings = {name: value for name, value in CHOSEN[method].items() if name not in training}
+    config = {"training": TRAINING | training, "settings": settings} | config
+    outcome = {"seconds": SECONDS[method] + seed - 1}
+    return read_run(write_run(out, method, seed, error, outcome=outcome, **config))
+
+
+def add_runs(results: Path, *runs: Run) -> None:
+    path = study_path("comparison", results)
+    study = read_study(path) if path.exists() else Study()
+    study.add(runs)
+    write_study(path, study)
+
+
+def keep(
+    results: Path,
+    errors: Mapping[str, Mapping[int, float]],
+    stream: str = "split-mnist",
+    *,
+    searches: Mapping[str, Mapping[str, Any]] | None = None,
+    tried_with: Mapping[str, Any] | None = None,
+) -> None:
+    """Test runs of a stream, and the search before them.
+
+    :param errors: by method and seed.
+    :param searches: what differs in the record of the search, by method.
+    :param tried_with: what differs in the training of its runs.
+    """
+    out = results / "runs"
+    tests = [
+        made(out, method, seed, error, benchmark=stream)
+        for method, by_seed in errors.items()
+        for seed, error in by_seed.items()
+    ]
+    add_runs(results, *tests)
+    methods = {}
+    tries = []
+    for method in errors:
+        record = {"settings": CHOSEN[method], "tries": 7, "tries_allowed": 9}
+        record["statuses"] = dict.fromkeys(CHOSEN[method], "interior")
+        methods[method] = record | dict((searches or {}).get(method, {}))
+        trained = TRAINING | {"lr": 0.003} | dict(tried_with or {})
+        place = {"benchmark": stream, "split": "validation", "training": trained}
+        tries.append(made(out, method, 1, 5.0, **place))
+    chosen = {"benchmark": stream, "seeds": [1], "methods": methods}
+    path = study_path(f"comparison-tuning/{stream}", results)
+    path.parent.mkdir(exist_ok=True)
+    write_study(path, Study({run.name: run for run in tries}, chosen))
+
+
+def rows(results: Path, *what: str) -> list[list[str]]:
+    table = [line for line in make_table(list(what), results).splitlines() if line.startswith("|")]
+    return [line.strip("| ").split(" | ") for line in table if not line.startswith("| ---")]
+
+
+def notes(results: Path) -> list[str]:
+    lines = make_table(["comparison", "split-mnist"], results).splitlines()
+    return [line.removeprefix("- ") for line in lines if line.startswith("- ")]
+
+
+def test_the_lowest_error_is_first_and_differences_are_paired_by_seed(tmp_path: Path) -> None:
+    keep(tmp_path, ERRORS)
+    assert rows(tmp_path, "comparison", "split-mnist") == [
+        ["method", "average error %", "less DCO-KRON's", "FWI %", "BWT %", "time against Naive"],
+        ["joint training (bound)", "0.60 ± 0.28", "-1.40 ± 1.13", "0.45", "0.15", "2.0"],
+        ["**DCO-KRON**", "2.00 ± 1.41", "–", "1.50", "0.50", "1.4"],
+        ["EWC", "5.00 ± 1.41", "+3.00 ± 0.00", "3.75", "1.25", "1.5"],
+        ["Naive", "10.00 ± 2.83", "+8.00 ± 1.41", "7.50", "2.50", "1.0"],
+    ]
+
+
+def test_a_difference_counts_the_seeds_that_both_have(tmp_path: Path) -> None:
+    keep(tmp_path, ERRORS | {"ewc": {2: 6.0}})
+    (ewc,) = (row for row in rows(tmp_path, "comparison", "split-mnist") if row[0] == "EWC")
+    assert ewc[1:3] == ["6.00", "+3.00"]  # the means differ by 4
+    assert notes(tmp_path)[0] == "Seeds: 2; 1 for EWC."
+
+
+def test_without_dco_kron_or_naive_there_is_nothing_to_compare_with(tmp_path: Path) -> None:
+    keep(tmp_path, {"ewc": {1: 4.0}})
+    assert rows(tmp_path, "comparison", "split-mnist")[1] == [
+        "EWC",
+        "4.00",
+        "–",
+        "3.00",
+        "1.00",
+        "–",
+    ]
+    split_mnist = rows(tmp_path, "comparison-ranks")[1]
+    assert split_mnist == ["Split MNIST", "EWC", "4.00", "–", "–"]
+
+
+def test_notes_tell_tries_and_choices_in_words(tmp_path: Path) -> None:
+    keep(tmp_path, ERRORS | {"gpm": {1: 7.0, 2: 7.0}}, searches={"ewc": {"tries": 9}})
+    assert notes(tmp_path) == [
+        "Seeds: 2.",
+        "Tries: at most 9 for each method, with seed 1. "
+        "Used: 9 by EWC; 7 by joint training (bound), DCO-KRON, GPM, Naive.",
+        "Chosen, unless named: learning rate 0.01, no weight decay. "
+        "joint training (bound) (learning rate 0.03); DCO-KRON (strength 100); "
+        "EWC (strength 30, weight decay 0.001); GPM (threshold 0.95 and 0.99).",
+        "No chosen value is at the edge of what was tried.",
+    ]
+
+
+def test_notes_name_every_value_that_the_search_is_not_sure_of(tmp_path: Path) -> None:
+    statuses = {
+        "ewc": {"ewc_lambda": "edge", "lr": "edge", "weight_decay": "all tried"},
+        "dco-kron": {"dco_lambda": "bracketed", "lr": "level", "weight_decay": "edge"},
+        "joint": {"lr": "end", "weight_decay": "all tried"},
+    }
+    keep(tmp_path, ERRORS, searches={name: {"statuses": one} for name, one in statuses.items()})
+    assert notes(tmp_path)[3:] == [
+        "The tries ran out at the edge of what was tried: DCO-KRON (no weight decay); "
+        "EWC (strength 30, learning rate 0.01).",
+        "The tries ran out before all neighbours were tried: DCO-KRON (strength 100).",
+        "The first or last value of a finite ladder was chosen: "
+        "joint training (bound) (learning rate 0.03).",
+    ]
+
+
+def test_notes_tell_when_the_search_trained_otherwise(tmp_path: Path) -> None:
+    keep(tmp_path, ERRORS, tried_with={"epochs": 1, "experiences": 3})
+    told = "The tries, unlike the runs of this table, have 1 epochs, first 3 tasks only."
+    assert told in notes(tmp_path)
+
+
+def test_a_stream_without_runs_is_not_measured_yet(tmp_path: Path) -> None:
+    for kept in (False, True):
+        if kept:
+            keep(tmp_path, ERRORS)
+        assert make_table(["comparison", "cifar-10"], tmp_path) == "Not measured yet.\n"
+        ranks = {row[0]: row[1:] for row in rows(tmp_path, "comparison-ranks")}
+        assert ranks["Split CIFAR-10"] == ["not measured yet", "–", "–", "–"]
+        assert (make_table(["comparison-figure"], tmp_path) == f"{IMAGE}\n") == kept
+    with pytest.raises(DCOError, match=r"no stream 'cifar'; there are split-mnist, "):
+        make_table(["comparison", "cifar"], tmp_path)
+
+
+def test_streams_of_arrays_have_a_name_here(tmp_path: Path) -> None:
+    keep(tmp_path, ERRORS, "cifar-10")
+    assert make_table(["comparison", "cifar-10"], tmp_path) == "Not measured yet.\n"
+    run = made(tmp_path / "runs", "ewc", 1, 4.0, benchmark="split5-cifar10.npz-345496a3")
+    add_runs(tmp_path, run)
+    assert rows(tmp_path, "comparison", "cifar-10")[1][:2] == ["EWC", "4.00"]
+
+
+def test_runs_with_settings_that_a_longer_search_has_replaced_do_not_count(tmp_path: Path) -> None:
+    keep(tmp_path, ERRORS)
+    older = made(tmp_path / "runs", "ewc", 1, 99.0, settings={"ewc_lambda": 10.0})
+    add_runs(tmp_path, older)
+    before = rows(tmp_path, "comparison", "split-mnist")
+    assert ["EWC", "5.00 ± 1.41"] in [row[:2] for row in before]
+
+
+@pytest.mark.parametrize("wrong", ["other settings", "no search"])
+def test_runs_without_the_search_that_chose_them_are_refused(wrong: str, tmp_path: Path) -> None:
+    keep(tmp_path, ERRORS, searches={"ewc": {"settings": CHOSEN["ewc"] | {"ewc_lambda": 10.0}}})
+    if wrong == "no search":
+        study_path("comparison-tuning/split-mnist", tmp_path).unlink()
+    with pytest.raises(DCOError, match=r"with the settings that comparison-tuning/split-mnist"):
+        make_table(["comparison", "split-mnist"], tmp_path)
+
+
+def test_ranks_count_the_streams_that_dco_kron_wins(tmp_path: Path) -> None:
+    keep(tmp_path, ERRORS)
+    keep(tmp_path, ERRORS | {"gpm": {1: 0.8, 2: 2.9}}, "mnist-fashion")
+    header, split_mnist, *_ = table = rows(tmp_path, "comparison-ranks")
+    assert header[1:4] == ["best replay-free method", "its error %", "DCO-KRON's place"]
+    assert split_mnist == ["Split MNIST", "DCO-KRON", "2.00 ± 1.41", "1 of 3", "-3.00 ± 0.00 (EWC)"]
+    assert table[5] == ["MNIST → Fashion", "GPM", "1.85 ± 1.48", "2 of 4", "+0.15 ± 0.07 (GPM)"]
+    assert make_table(["comparison-ranks"], tmp_path).endswith(
+        "DCO-KRON is first on 1 of 2 measured streams, and at most 0.15 points from the first.\n"
+    )
+
+
+def test_the_figure_has_a_panel_for_every_stream_with_runs(tmp_path: Path) -> None:
+    assert figure_svg(tmp_path) is None
+    keep(tmp_path, ERRORS)
+    keep(tmp_path, ERRORS, "mnist-fashion")
+    keep(tmp_path, ERRORS, "fashion-mnist")
+    svg = figure_svg(tmp_path)
+    assert svg is not None
+    titles = ["Split MNIST", "MNIST → Fashion", "Fashion → MNIST"]
+    assert [title for title in titles if f">{title}</text>" in svg] == titles
+    assert ">Permuted MNIST, 5 tasks</text>" not in svg
+    assert re.findall(r">(Naive|EWC|GPM|DCO-KRON|joint training \(bound\))</text>", svg) == [
+        "Naive", "EWC", "DCO-KRON", "joint training (bound)",
+    ]  # fmt: skip
+    assert "EWC 5.00 ± 1.41 +3.00 ± 0.00" in svg
+
+
+def test_tables_draws_the_figure_of_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "docs" / "figures").mkdir(parents=True)
+    (tmp_path / "README.md").touch()
+    page = tmp_path / "docs" / "comparison.md"
+    page.write_text("<!-- table: comparison-figure -->\n<!-- end of table -->\n")
+    monkeypatch.setattr(tables, "_REPOSITORY", tmp_path)
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    monkeypatch.setattr(make_table, "__defaults__", (tmp_path,))
+    figure = tmp_path / "docs" / "figures" / "comparison.svg"
+    assert main(["tables"]) == 0
+    assert "\nNot measured yet.\n" in page.read_text()
+    assert not figure.exists()
+    keep(tmp_path, ERRORS)
+    assert main(["tables"]) == 0
+    assert f"\n{IMAGE}\n" in page.read_text()
+    assert figure.read_text() == figure_svg(tmp_path)
+
+
+def test_the_figure_in_docs_agrees_with_the_results() -> None:
+    """Fails when results have come or changed since `python -m benchmarks tables`."""
+    path = ROOT / "docs" / "figures" / "comparison.svg"
+    drawn = path.read_text() if path.exists() else ""
+    now = figure_svg(RESULTS) or ""
+    assert re.findall("<desc>.*</desc>", drawn) == re.findall("<desc>.*</desc>", now)
