@@ -52,7 +52,7 @@ ROWS = (
     Row("LwF", "lwf", "^"),
     Row("**DCO**", "dco", "*", "default"),
     Row("**DCO (published settings)**", "dco", "p", "paper"),
-    Row("**DCO-COMP**", "dco-comp", "D"),
+    Row("**DCO-COMP**", "dco-comp", "D", "default"),
     Row("**DCO-KRON**", "dco-kron", "v"),
     Row("joint training (bound)", "joint"),
 )
@@ -60,24 +60,12 @@ _BOUND = "joint"
 _WIDE = 30
 """The ratio of an axis' ends from which on it has fewer ticks."""
 _OTHERS = "#808890"  # between light and dark: seen on both
-_DEFAULT = {"growth": 0.0, "dco_lambda": 100.0, "push_epochs": 0}
-_CHOSEN: dict[tuple[str, str], dict[str, Any]] = {
-    ("split-mnist", "dco-kron"): _DEFAULT,
-    ("permuted-mnist", "dco-kron"): _DEFAULT,
-    ("split-mnist", "dco-comp"): {"couple_layers": False},
-    ("permuted-mnist", "dco-comp"): {"couple_layers": False},
-}
-"""Where a study has several settings of a method: those that validation data chose."""
 _TIMED_ON = "split-mnist"
 _NOTE = (
     "Mean ± standard deviation over seeds where there are several. Times are those of whole "
     "trainings on Split MNIST in one command (python -m benchmarks speed), with the plugins' "
     "defaults; memory is what a method keeps between tasks. Published settings are the paper's "
-    "and, where it gives none, its authors' code's. DCO-COMP's errors are neither with these nor "
-    "with its defaults, whose time is shown: it compresses in our own way, with uncoupled layers "
-    "on the first two streams; from 16 gradients per update on the last two; on Permuted MNIST in"
-    " 200 updates and with a lower learning rate after the first task; on MNIST → Fashion with "
-    "200 autoencoder updates, a clip of 20 and the first task pulled."
+    "and, where it gives none, its authors' code's."
 )
 
 
@@ -205,21 +193,19 @@ def _measured(results: Path, names: list[str], row: Row) -> dict[str, Sequence[R
 
 def _groups(results: Path, names: Sequence[str], row: Row, stream: str) -> Iterator[list[Run]]:
     """The runs of a row on a stream in every study that has any."""
-    chosen = _CHOSEN.get((stream, row.method), {})
     for study in names:
         runs: dict[str, list[Run]] = {}
         for run in read_study(study_path(study, results)).runs.values():
-            wanted = all(run.settings.get(name) == value for name, value in chosen.items())
             of_row = row.preset in (None, run.preset)
-            if (run.benchmark, run.method) == (stream, row.method) and wanted and of_row:
+            if (run.benchmark, run.method) == (stream, row.method) and of_row:
                 runs.setdefault(key_of(run.settings | run.training), []).append(run)
         if len(runs) > 1:
             most = max(map(len, runs.values()))
             runs = {key: group for key, group in runs.items() if len(group) == most}
         if len(runs) > 1:
             raise DCOError(
-                f"{study} has {len(runs)} settings of {row.method} on {stream}; name the one that "
-                f"validation data chose in _CHOSEN of {Path(__file__).name}."
+                f"{study} has {len(runs)} settings of {row.method} on {stream}, and one row can "
+                "show one. Keep those that validation data did not choose in another study."
             )
         if runs:
             yield next(iter(runs.values()))
