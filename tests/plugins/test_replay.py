@@ -38,10 +38,11 @@ def replay_alone(beside_replay):
     [
         partial(DCOPlugin, **TRAINED),
         partial(DCOPlugin, k=200),
-        partial(DCOCompPlugin, k=40),
+        partial(DCOCompPlugin, k=200),
+        partial(DCOCompPlugin, **TRAINED),
         DCOKronPlugin,
     ],
-    ids=["trained and pushed", "DCO", "DCO-COMP", "DCO-KRON"],
+    ids=["trained and pushed", "DCO", "DCO-COMP", "DCO-COMP, trained and pushed", "DCO-KRON"],
 )
 def test_it_leaves_replay_its_effect(plugin, beside_replay, replay_alone):
     """docs/decisions.md tells the figures."""
@@ -52,7 +53,13 @@ def test_it_leaves_replay_its_effect(plugin, beside_replay, replay_alone):
 
 class TestDefaultStrength:
     @pytest.mark.parametrize(
-        ("plugin", "alone", "beside"), [(DCOPlugin, 3, 0.1), (DCOKronPlugin, 100, 3)]
+        ("plugin", "alone", "beside"),
+        [
+            (DCOPlugin, 3, 0.1),
+            (DCOCompPlugin, 3, 0.01),
+            (partial(DCOCompPlugin, directions="sampled"), 100, 0.1),
+            (DCOKronPlugin, 100, 3),
+        ],
     )
     def test_it_is_lower_beside_replay(self, plugin, alone, beside):
         for others, expected in (([], alone), ([ReplayPlugin(10)], beside)):

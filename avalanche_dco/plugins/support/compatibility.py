@@ -61,10 +61,14 @@ class DefaultStrength:
     def _strength_alone(self) -> float:
         """The default without replay."""
 
+    def _strength_beside_replay(self) -> float:
+        return self._BESIDE_REPLAY
+
     def before_training(self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any) -> None:
         """Look for replay."""
         if self.dco_lambda == self._automatic:
-            self._automatic = self._BESIDE_REPLAY if replays(strategy) else self._strength_alone()
+            beside = replays(strategy)
+            self._automatic = self._strength_beside_replay() if beside else self._strength_alone()
             self.dco_lambda = self._automatic
         super().before_training(strategy, *args, **kwargs)  # type: ignore[misc]
 
