@@ -128,13 +128,7 @@ class EigenDCO(DCOPlugin):
             largest = weights.flatten().topk(min(self.k, weights.numel()))
             i, j = largest.indices // len(a), largest.indices % len(a)
             roots = largest.values.pow(0.25)
-            shape = constrained[name].shape
-            none = self.k - len(roots)
-            factors[name] = Factors(
-                torch.nn.functional.pad(U[:, i] * roots, (0, none)),
-                torch.nn.functional.pad(V[:, j] * roots, (0, none)),
-                shape,
-            )
+            factors[name] = Factors(U[:, i] * roots, V[:, j] * roots, constrained[name].shape)
         return Directions(self.k, factors), torch.ones(self.k)
 
 
