@@ -1,4 +1,4 @@
-"""The tables and the figure of docs/comparison.md."""
+"""The tables and the figure that compare all methods, tuned alike."""
 
 import re
 from collections.abc import Mapping
