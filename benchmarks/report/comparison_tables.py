@@ -1,4 +1,4 @@
-"""The tables and the figure of docs/comparison.md: all methods on all streams, tuned alike.
+"""The tables and the figure that compare all methods on all streams, tuned alike.
 
 The study ``comparison`` has the runs on test data, ``comparison-tuning/STREAM`` the search on
 validation data that chose their settings.
