@@ -63,6 +63,7 @@ def test_times_are_over_naives_of_the_same_seed_and_means_over_seeds(tmp_path):
         "FWI %": "1.50",
         "BWT %": "0.00",
         "time over Naive's": "4.0",
+        "seeds": "2",
     }
     (axes,) = plot(frame).axes
     assert "the paper's setting (test data)" in {text.get_text() for text in axes.texts}
