@@ -51,7 +51,6 @@ class DirectionConstrainedPlugin(
 ):
     """What DCO and DCO-COMP have in common; they differ in how directions are stored (step 4)."""
 
-    _BESIDE_REPLAY = 0.1
     _COMPRESSES = False
     """Whether step 4 compresses directions."""
     _THRIFTIER = ""
@@ -66,6 +65,9 @@ class DirectionConstrainedPlugin(
 
     def _strength_alone(self) -> float:
         return 3.0 if self.directions == "eigen" else 100.0
+
+    def _strength_beside_replay(self) -> float:
+        return 0.01 if self.directions == "eigen" else 0.1
 
     @property
     def _k_to_learn(self) -> int:

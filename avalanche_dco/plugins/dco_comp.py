@@ -151,9 +151,6 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
             self.new_task_k = self.k if self.directions == "eigen" else max(1, self.k // 4)
         self._tasks: CompressedTasks | None = None
 
-    def _strength_beside_replay(self) -> float:
-        return 0.01 if self.directions == "eigen" else super()._strength_beside_replay()
-
     @property
     def _k_to_learn(self) -> int:
         assert self.new_task_k is not None

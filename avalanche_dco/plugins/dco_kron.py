@@ -72,7 +72,6 @@ class DCOKronPlugin(DefaultStrength, InputChecks, PluginState, DeclaredSettings,
     """
 
     _KEEPS = (Kept("curvature", Stated(Curvature)),)
-    _BESIDE_REPLAY = 3.0
 
     dco_lambda: float = setting(
         default=None,
@@ -140,6 +139,9 @@ class DCOKronPlugin(DefaultStrength, InputChecks, PluginState, DeclaredSettings,
 
     def _strength_alone(self) -> float:
         return 100.0
+
+    def _strength_beside_replay(self) -> float:
+        return 3.0
 
     def _strength(self, curvature: Curvature) -> float:
         return curvature.strength(self.dco_lambda, self.growth)

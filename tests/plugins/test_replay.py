@@ -55,7 +55,7 @@ class TestDefaultStrength:
     @pytest.mark.parametrize(
         ("plugin", "alone", "beside"),
         [
-            (DCOPlugin, 3, 0.1),
+            (DCOPlugin, 3, 0.01),
             (DCOCompPlugin, 3, 0.01),
             (partial(DCOCompPlugin, directions="sampled"), 100, 0.1),
             (DCOKronPlugin, 100, 3),

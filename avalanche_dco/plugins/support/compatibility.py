@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from avalanche.training.plugins import (
@@ -45,8 +45,6 @@ class DefaultStrength:
     directions that the penalty holds. A strength that is given is left as it is.
     """
 
-    _BESIDE_REPLAY: ClassVar[float]
-
     dco_lambda: float
 
     def __post_init__(self) -> None:
@@ -61,8 +59,9 @@ class DefaultStrength:
     def _strength_alone(self) -> float:
         """The default without replay."""
 
+    @abstractmethod
     def _strength_beside_replay(self) -> float:
-        return self._BESIDE_REPLAY
+        """The default beside replay."""
 
     def before_training(self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any) -> None:
         """Look for replay."""

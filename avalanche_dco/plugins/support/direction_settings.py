@@ -72,7 +72,7 @@ class DirectionSettings(DeclaredSettings):
     dco_lambda: float = setting(
         default=None,
         none="3 with directions='eigen' and 100 with others; beside replay, which has to move what "
-        "the penalty holds, 0.1, or 0.01 for DCO-COMP with directions='eigen'",
+        "the penalty holds, 0.01 and 0.1",
         symbol="lambda",
         # The paper's sets have one value each, but for MNIST/Fashion.
         published=paper(100.0, split_cifar100=1000.0)
