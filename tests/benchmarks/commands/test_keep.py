@@ -8,6 +8,7 @@ import pytest
 
 from avalanche_dco.errors import SettingError
 from benchmarks.__main__ import main
+from benchmarks.commands.keep import without_progress
 from benchmarks.commands.sweep import read_choices
 from benchmarks.report.reading import read_runs
 from benchmarks.runs.kept import Study, read_study, study_path, write_study
@@ -33,6 +34,13 @@ def test_a_study_has_what_the_folders_have(tmp_path, capsys):
         run, kept = read_run(folder), study.runs[folder.name]
         assert (kept.config, kept.outcome) == (run.config, run.outcome)
         assert kept.metrics.equals(run.metrics)
+
+
+def test_errors_of_single_updates_are_left_out(tmp_path):
+    run = read_run(write_run(tmp_path / "runs", "dco", 1))
+    progress = run.metrics.head(2).assign(metric=["DCO_AutoencoderError", "DCO_CompressionError"])
+    kept = without_progress(pd.concat([progress, run.metrics]))
+    assert kept.equals(run.metrics)
 
 
 def test_runs_are_added_and_those_kept_already_are_recognised(tmp_path, capsys):
