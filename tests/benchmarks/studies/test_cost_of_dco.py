@@ -60,10 +60,11 @@ def test_times_are_over_naives_of_the_same_seed_and_means_over_seeds(tmp_path):
     assert shown.rows[1] == {
         "what is changed": "Default",
         "average error %": "1.50",
-        "FWI %": "1.50",
+        "less the default's": "+0.00",
         "BWT %": "0.00",
         "time over Naive's": "4.0",
         "seeds": "2",
     }
+    assert shown.rows[0]["less the default's"] == "+9.50"
     (axes,) = plot(frame).axes
     assert "the paper's setting (test data)" in {text.get_text() for text in axes.texts}
