@@ -41,11 +41,12 @@ faults: $(INSTALLED) ## kill, fill disks, change bytes: hundreds of faults, and 
 	$(BIN)/python -m benchmarks faults
 	$(BIN)/python -m benchmarks tables
 
-# The runs that the page "How far from the paper" is about, and nothing that was tried on the way.
+# The runs that the pages "Which method" and "How far from the paper" are about, and nothing that was tried on the way.
 REPORTED := table-1 layers-apart later-lr cifar-10 cifar-100-noisy mnist-fashion theta-sweep k-sweep k-sweep-layers-apart
-report: $(INSTALLED) ## write docs/report and all tables from the studies in benchmarks/results
-	$(BIN)/python -m benchmarks report --runs $(REPORTED:%=benchmarks/results/%.csv.xz) --out docs/report
+report: $(INSTALLED) ## write all tables and figures of README.md and docs/, and a page of all runs into docs/report
 	$(BIN)/python -m benchmarks tables
+	$(BIN)/python -m benchmarks report --out docs/report \
+	    --runs $(REPORTED:%=benchmarks/results/%.csv.xz) $(wildcard benchmarks/results/comparison.csv.xz)
 
 lint: $(INSTALLED) ## ruff and mypy
 	$(BIN)/ruff check .

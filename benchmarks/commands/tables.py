@@ -23,10 +23,13 @@ A table stands between two comments, of which the first says what it shows:
   <!-- table: long-stream -->                        the study of that name
   <!-- table: overview STUDY ... -->                  all methods on the real streams; the same as a
                                                       figure in docs/figures/overview.svg
-  <!-- table: comparison STREAM -->                  all methods, tuned alike, on one stream of the
-                                                      study comparison
+  <!-- table: comparison -->                         all methods, tuned alike: a heading and a table
+                                                      per stream that the study comparison has
   <!-- table: comparison-ranks -->                   the best method of every stream of that study
   <!-- table: comparison-figure -->                  docs/figures/comparison.svg, from that study
+  <!-- table: comparison-panels KIND -->             average-error or fwi-bwt, a figure per stream
+  <!-- table: table-1 STUDY ... -->                   the paper's Table 1 beside the errors of runs
+  <!-- table: capacity -->                           the study of that name
   <!-- table: upstream-lines -->                     the study upstream
   <!-- table: upstream-left-out -->                  benchmarks/upstream/omissions.py
   <!-- end of table -->
@@ -50,7 +53,6 @@ from benchmarks.report import (
     overview,
     study_tables,
 )
-from benchmarks.report.document import markdown_table
 from benchmarks.report.error_tables import Rows, Shown
 from benchmarks.report.settings import sources
 from benchmarks.runs.kept import RESULTS
@@ -82,14 +84,13 @@ def run(args: argparse.Namespace) -> int:
 def _draw() -> None:
     """Write the figures that pages show beside tables of the same numbers."""
     text = "".join(page.read_text() for page in pages())
-    figures: dict[str, str | None] = {}
+    figures: dict[str, str] = {}
     if drawn := _OVERVIEW.search(text):
         figures["overview.svg"] = overview.overview_svg(RESULTS, drawn["studies"].split())
     if "<!-- table: comparison-figure -->" in text:
-        figures["comparison.svg"] = comparison_tables.figure_svg(RESULTS)
+        figures |= comparison_tables.figures(RESULTS)
     for name, svg in figures.items():
-        if svg is not None:  # None: nothing was measured yet
-            write_atomically(_REPOSITORY / "docs" / "figures" / name, svg)
+        write_atomically(_REPOSITORY / "docs" / "figures" / name, svg)
 
 
 def pages() -> list[Path]:
@@ -114,19 +115,16 @@ def make_table(what: list[str], results: Path = RESULTS) -> str:
     if kind not in _KINDS:
         raise SettingError(f"there is no table '{kind}'; there are {sorted(_KINDS)}.")
     shown = _KINDS[kind](results, names)
-    if isinstance(shown, list):
-        shown = Shown(shown)
-    if not shown.rows:  # nothing was measured yet
-        return shown.note + "\n"
-    lines = [list(shown.rows[0]), *(list(row.values()) for row in shown.rows)]
-    return markdown_table(lines) + "\n" + (f"\n{shown.note}\n" if shown.note else "")
+    return (Shown(shown) if isinstance(shown, list) else shown).markdown()
 
 
 _KINDS: dict[str, Callable[[Path, list[str]], Shown | Rows]] = {
     "overview": overview.overview,
+    "table-1": overview.table_1,
     "comparison": comparison_tables.comparison,
     "comparison-ranks": comparison_tables.ranks,
     "comparison-figure": comparison_tables.figure,
+    "comparison-panels": comparison_tables.panels,
     "errors": error_tables.errors,
     "settings": error_tables.settings,
     "beside-paper": error_tables.beside_paper,
@@ -140,6 +138,7 @@ _KINDS: dict[str, Callable[[Path, list[str]], Shown | Rows]] = {
     "kron-speed": kron_tables.speed,
     "resnet": kron_tables.resnet,
     "cost-of-dco": study_tables.cost_of_dco,
+    "capacity": study_tables.capacity,
     "faults": study_tables.faults,
     "long-stream": study_tables.long_stream,
     "upstream-lines": study_tables.upstream_lines,

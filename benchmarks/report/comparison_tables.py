@@ -1,14 +1,10 @@
-"""The tables and the figure that compare all methods on all streams, tuned alike.
-
-The study ``comparison`` has the runs on test data, ``comparison-tuning/STREAM`` the search on
-validation data that chose their settings.
-"""
+"""The tables and figures that compare all methods on all streams, tuned alike."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,32 +13,15 @@ from matplotlib.figure import Figure
 
 from avalanche_dco.errors import DCOError
 from benchmarks.report import overview
-from benchmarks.report.comparing import Entry
-from benchmarks.report.error_tables import Shown, read_entries, seeds_in_words
-from benchmarks.report.figures import RC, svg_text
+from benchmarks.report.comparing import Comparison
+from benchmarks.report.comparison_study import STREAMS, Measured, measured_streams
+from benchmarks.report.document import Picture
+from benchmarks.report.error_tables import Shown, seeds_in_words
+from benchmarks.report.figures import RC, average_error_picture, fwi_bwt_picture, svg_text
 from benchmarks.report.reading import TEST
 from benchmarks.report.search_notes import search_notes
-from benchmarks.report.settings import key_of
 from benchmarks.report.statistics import NONE, number
-from benchmarks.runs.kept import Study, read_study, study_path
-from benchmarks.runs.training import Training
 
-STREAMS = {
-    "split-mnist": "Split MNIST",
-    "permuted-mnist": "Permuted MNIST, 5 tasks",
-    "permuted-mnist-10": "Permuted MNIST, 10 tasks",
-    "permuted-mnist-20": "Permuted MNIST, 20 tasks",
-    "mnist-fashion": "MNIST → Fashion",
-    "fashion-mnist": "Fashion → MNIST",
-    "cifar-10": "Split CIFAR-10",
-    "cifar-100-noisy": "CIFAR-100, noisy labels",
-}
-BENCHMARKS = {
-    "cifar-10": "split5-cifar10.npz-345496a3",
-    "cifar-100-noisy": "split10-cifar100_noisy.npz-d6908971",
-}
-"""What runs call the streams that have another name here."""
-STUDY, TUNING = "comparison", "comparison-tuning"
 _KRON = "dco-kron"
 _ADDED = (("MAS", "mas", "<"), ("SGP", "sgp", ">"), ("OWM", "owm", "h"))
 _ROWS = {
@@ -55,31 +34,32 @@ _ROWS = {
 }
 
 
-class Measured(NamedTuple):
-    """What is known of a stream.
+class Panel(NamedTuple):
+    """A kind of figure that every stream has.
 
-    :param entries: the runs with the chosen settings by method, the lowest error first.
-    :param tuning: the runs of the search, and what it chose.
+    :param title: what it shows, for those who do not see it.
     """
 
-    entries: Mapping[str, Entry]
-    tuning: Study
+    title: str
+    draw: Callable[[Comparison, str], Picture | None]
 
-    def point(self, method: str) -> tuple[float, float]:
-        """Mean training time over Naive's, NaN if that is not known, and mean error."""
-        entry, naive = self.entries[method], self.entries.get("naive")
-        seconds = math.nan if naive is None else naive.statistic("seconds").mean
-        return entry.statistic("seconds").mean / seconds, entry.statistic("average").mean
+
+PANELS = {
+    "average-error": Panel("Average error against tasks learned", average_error_picture),
+    "fwi-bwt": Panel("FWI and BWT error", fwi_bwt_picture),
+}
 
 
 def comparison(results: Path, names: list[str]) -> Shown:
-    """All methods on one stream, the lowest error first."""
-    (stream,) = names
-    if stream not in STREAMS:
-        raise DCOError(f"there is no stream '{stream}'; there are {', '.join(STREAMS)}.")
-    measured = _measured(results).get(stream)
-    if measured is None:
-        return Shown([], "Not measured yet.")
+    """All methods on every measured stream, each under a heading, the lowest error first."""
+    parts = [
+        f"### {STREAMS[stream].title}\n\n{STREAMS[stream].about}\n\n{_table(measured).markdown()}"
+        for stream, measured in measured_streams(results).items()
+    ]
+    return Shown([], "\n".join(parts).rstrip() or _missing({}))
+
+
+def _table(measured: Measured) -> Shown:
     kron = measured.entries.get(_KRON)
     rows = [
         {
@@ -103,117 +83,123 @@ def comparison(results: Path, names: list[str]) -> Shown:
 
 
 def ranks(results: Path, names: list[str]) -> Shown:
-    """The best replay-free method of each stream, and where DCO-KRON is."""
+    """The best replay-free method of each measured stream, and where DCO-KRON is."""
     rows, behind = [], []
-    for stream, title in STREAMS.items():
-        best, error, place, difference = "not measured yet", NONE, NONE, NONE
-        if measured := _measured(results).get(stream):
-            free = [entry for entry in measured.entries.values() if not entry.mark]
-            best, error = _title(free[0].method), str(free[0].statistic("average"))
-            kron = measured.entries.get(_KRON)
-            if kron and len(free) > 1:
-                place = f"{1 + free.index(kron)} of {len(free)}"
-                rival = free[0] if free[0] is not kron else free[1]
-                paired = kron.paired(rival, "average")
-                difference = f"{paired.written('+')} ({_title(rival.method)})"
-                behind.append(paired.mean if rival is free[0] else 0.0)
+    streams = measured_streams(results)
+    for stream, measured in streams.items():
+        place, difference = NONE, NONE
+        free = [entry for entry in measured.entries.values() if not entry.mark]
+        kron = measured.entries.get(_KRON)
+        if kron and len(free) > 1:
+            place = f"{1 + free.index(kron)} of {len(free)}"
+            rival = free[0] if free[0] is not kron else free[1]
+            paired = kron.paired(rival, "average")
+            difference = f"{paired.written('+')} ({_title(rival.method)})"
+            behind.append(paired.mean if rival is free[0] else 0.0)
         rows.append(
             {
-                "stream": title,
-                "best replay-free method": best,
-                "its error %": error,
+                "stream": STREAMS[stream].title,
+                "best replay-free method": _title(free[0].method),
+                "its error %": str(free[0].statistic("average")),
                 "DCO-KRON's place": place,
                 "DCO-KRON's error less the best other's": difference,
             }
         )
-    if not behind:
-        return Shown(rows, "DCO-KRON has not been measured yet.")
-    wins = sum(row["best replay-free method"] == _title(_KRON) for row in rows)
-    return Shown(
-        rows,
-        f"DCO-KRON is first on {wins} of {len(behind)} measured streams, and at most "
-        f"{number(max(behind))} points from the first.",
-    )
+    note = ""
+    if behind:
+        wins = sum(row["best replay-free method"] == _title(_KRON) for row in rows)
+        note = f"DCO-KRON is first on {wins} of {len(behind)} measured streams"
+        if wins < len(behind):
+            note += f", and at most {number(max(behind))} points from the first"
+        note += ". "
+    return Shown(rows, (note + _missing(streams)).rstrip())
+
+
+def _missing(streams: Collection[str]) -> str:
+    """Which streams are not measured yet, in words; nothing if all are."""
+    missing = [one.title for name, one in STREAMS.items() if name not in streams]
+    if not streams:
+        return "No stream is measured yet."
+    return f"Not measured yet: {'; '.join(missing)}." if missing else ""
 
 
 def figure(results: Path, names: list[str]) -> Shown:
-    """The figure on the page, if there is one yet."""
-    if not _measured(results):
-        return Shown([], "Not measured yet.")
-    return Shown([], "![Average error against training time, by stream](figures/comparison.svg)")
+    """The figure of all streams on the page, if there is one yet."""
+    shown = "![Average error against training time, by stream](figures/comparison.svg)"
+    return Shown([], shown if measured_streams(results) else _missing({}))
 
 
-def figure_svg(results: Path) -> str | None:
-    """Average error against training time, one panel per stream; None if nothing was measured."""
-    streams = _measured(results)
-    if not streams:
-        return None
+def panels(results: Path, names: list[str]) -> Shown:
+    """Figures of one kind on the page, one per measured stream.
+
+    :param names: the kind, one of :data:`PANELS`.
+    """
+    (kind,) = names
+    if kind not in PANELS:
+        raise DCOError(f"there are no panels '{kind}'; there are {', '.join(PANELS)}.")
+    shown = [
+        f":::{{container}} panel\n**{STREAMS[stream].title}**\n\n"
+        f"![{PANELS[kind].title}, {STREAMS[stream].title}](figures/{_name(kind, stream)}.svg)\n:::"
+        for stream in measured_streams(results)
+    ]
+    grid = "\n".join(["::::{container} panels", *shown, "::::"])
+    return Shown([], grid if shown else _missing({}))
+
+
+def figures(results: Path) -> dict[str, str]:
+    """All figures of the page as SVG, by the names of their files; none if nothing was measured."""
+    streams = measured_streams(results)
+    drawn = {"comparison": _cost_svg(streams)} if streams else {}
+    ours_first = sorted(_ROWS, key=lambda name: not _ROWS[name].title.startswith("**"))
+    for stream, measured in streams.items():
+        entries = [  # in one order, so that a method has one colour on all streams
+            replace(measured.entries[name], label=_label(name))
+            for name in ours_first
+            if name in measured.entries
+        ]
+        compared = Comparison(STREAMS[stream].title, "", TEST, {}, {}, entries)
+        for kind, panel in PANELS.items():
+            picture = panel.draw(compared, _name(kind, stream))
+            assert picture is not None  # every run records its matrix
+            drawn[picture.name] = overview.described(picture.svg, _table(measured))
+    return {f"{name}.svg": svg for name, svg in drawn.items()}
+
+
+def _name(kind: str, stream: str) -> str:
+    return f"comparison-{kind}-{stream}"
+
+
+def _cost_svg(streams: Mapping[str, Measured]) -> str:
+    """Average error against training time, one panel per stream."""
     columns = min(2, len(streams))
     lines = math.ceil(len(streams) / columns)
     with mpl.rc_context(RC):
         drawing = Figure(figsize=(1 + 2.4 * columns, 1.2 + 2.6 * lines), layout="constrained")
-        panels = list(drawing.subplots(lines, columns, squeeze=False).flat)
+        places = list(drawing.subplots(lines, columns, squeeze=False).flat)
         drawn: dict[str, Any] = {}
-        for axes, (stream, measured) in zip(panels, streams.items(), strict=False):
+        for axes, (stream, measured) in zip(places, streams.items(), strict=False):
             points = {name: measured.point(name) for name in measured.entries}
             for name, point in points.items():
                 drawn[name] = overview.draw(axes, _ROWS[name], *point)
             compared = [points[name] for name, one in measured.entries.items() if not one.mark]
-            overview.finish_panel(axes, STREAMS[stream], compared)
-        for axes in panels[::columns]:
+            overview.finish_panel(axes, STREAMS[stream].title, compared)
+        for axes in places[::columns]:
             axes.set_ylabel("average error (%)")
-        for axes in panels[len(streams) - columns : len(streams)]:
+        for axes in places[len(streams) - columns : len(streams)]:
             axes.set_xlabel("training time / Naive's")
-        for axes in panels[len(streams) :]:
+        for axes in places[len(streams) :]:
             axes.remove()
         legend = {_title(name): drawn[name] for name in _ROWS if name in drawn}
         where: dict[str, Any] = {"loc": "outside lower center", "ncols": 2 * columns}
         drawing.legend(legend.values(), legend.keys(), **where)
         svg = svg_text(drawing)
-    return overview.described(svg, *(comparison(results, [stream]) for stream in streams))
-
-
-def _measured(results: Path) -> dict[str, Measured]:
-    """The streams that have runs."""
-    files = [study_path(STUDY, results), *sorted((results / TUNING).glob("*"))]
-    return _read(results, tuple((one, one.stat().st_mtime_ns) for one in files if one.exists()))
-
-
-@cache
-def _read(results: Path, changed: tuple[Any, ...]) -> dict[str, Measured]:
-    """The streams that have runs, read once for all tables of a page.
-
-    :param changed: when the files were changed.
-    """
-    entries = [one for one in read_entries(results, [STUDY]) if one.runs[0].split == TEST]
-    by_stream = {
-        stream: [one for one in entries if one.runs[0].benchmark == BENCHMARKS.get(stream, stream)]
-        for stream in STREAMS
-    }
-    return {stream: _tuned(results, stream, own) for stream, own in by_stream.items() if own}
-
-
-def _tuned(results: Path, stream: str, entries: list[Entry]) -> Measured:
-    """The entries of a stream that have the settings which were chosen for it."""
-    path = study_path(f"{TUNING}/{stream}", results)
-    tuning = read_study(path) if path.exists() else Study()
-    methods = (tuning.chosen or {"methods": {}})["methods"]
-    chosen = {name: one["settings"] for name, one in methods.items()}
-    tuned = [one for one in entries if one.method in chosen and _has(one, chosen[one.method])]
-    if sorted(one.method for one in tuned) != sorted({one.method for one in entries}):
-        raise DCOError(
-            f"the study {STUDY} needs one kind of runs of every method on {stream}, with the "
-            f"settings that {TUNING}/{stream} chose. It has {', '.join(e.label for e in entries)}; "
-            f"chosen are {chosen}. Keep that search, and the runs of `compare --chosen` with it."
-        )
-    tuned.sort(key=lambda entry: entry.statistic("average").mean)
-    return Measured({entry.method: entry for entry in tuned}, tuning)
-
-
-def _has(entry: Entry, settings: Mapping[str, Any]) -> bool:
-    own = Training.defaults() | entry.training | entry.settings
-    return all(key_of(own[name]) == key_of(value) for name, value in settings.items())
+    return overview.described(svg, *map(_table, streams.values()))
 
 
 def _title(method: str) -> str:
     return _ROWS[method].title.strip("*")
+
+
+def _label(method: str) -> str:
+    """What a figure calls a method; that joint training is a bound, its level shows."""
+    return _title(method).removesuffix(" (bound)")

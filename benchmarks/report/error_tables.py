@@ -17,7 +17,7 @@ from avalanche_dco.errors import DCOError
 from benchmarks.methods import get_method
 from benchmarks.presets import PRESETS
 from benchmarks.report.comparing import Entry, compare
-from benchmarks.report.document import Rows
+from benchmarks.report.document import Rows, markdown_table
 from benchmarks.report.paper_numbers import SWEEPS, TABLE_1
 from benchmarks.report.reading import read_runs
 from benchmarks.report.settings import default_settings, difference_words, in_words, is_number
@@ -36,6 +36,13 @@ class Shown:
 
     rows: Rows
     note: str = ""
+
+    def markdown(self) -> str:
+        """The table, if it has rows, and the note below it."""
+        if not self.rows:
+            return self.note + "\n"
+        table = markdown_table([list(self.rows[0]), *(list(row.values()) for row in self.rows)])
+        return table + "\n" + (f"\n{self.note}\n" if self.note else "")
 
 
 def errors(results: Path, names: list[str]) -> Shown:
@@ -124,8 +131,8 @@ def before_push(results: Path, names: list[str]) -> Shown:
         printed = [SWEEPS[benchmark, e.method, name].get(e.settings[name]) for e in entries]
     else:
         name = "changed in the preset"
-        entries.sort(key=lambda one: len(_deviations(one)))
-        labels = [", ".join(_deviations(one)) or "nothing" for one in entries]
+        entries.sort(key=lambda one: len(deviations(one)))
+        labels = [", ".join(deviations(one)) or "nothing" for one in entries]
         printed = [TABLE_1.get(benchmark, {}).get(one.method) for one in entries]
     rows = [
         {
@@ -183,7 +190,7 @@ def _labels(entries: Sequence[Entry]) -> list[str]:
     for entry in entries:
         among = difference_words(_everything(entry), map(_everything, _siblings(entry, entries)))
         tuned = [in_words(name, entry.settings) for name in get_method(entry.method).grid]
-        from_preset = _deviations(entry)
+        from_preset = deviations(entry)
         parts = [word for word in among if word in from_preset or word in tuned]
         if len({one.runs[0].preset for one in _siblings(entry, entries)}) > 1:
             parts.insert(0, f"preset {entry.runs[0].preset}")
@@ -202,7 +209,7 @@ def _everything(entry: Entry) -> dict[str, Any]:
     return Training.defaults() | entry.training | entry.settings
 
 
-def _deviations(entry: Entry) -> list[str]:
+def deviations(entry: Entry) -> list[str]:
     """In words, the settings that are not those of the run's preset."""
     run = entry.runs[0]
     preset = PRESETS[run.preset][run.config["protocol"]]
@@ -219,7 +226,7 @@ def _note(labels: Sequence[str], entries: Sequence[Entry]) -> str:
     names = [label + place for label, place in zip(labels, places, strict=True)]
     presets = sorted({one.runs[0].preset for one in entries})
     parts = [seeds_in_words(names, entries), f"Preset: {' or '.join(presets)}."]
-    words = [_deviations(entry) for entry in entries]
+    words = [deviations(entry) for entry in entries]
     common = [word for word in words[0] if len(words) > 1 and all(word in one for one in words)]
     changed: dict[str, list[str]] = {}
     for name, label, own in zip(names, labels, words, strict=True):

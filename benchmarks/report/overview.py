@@ -1,4 +1,7 @@
-"""The table and the figure at the top of README.md: error against cost on the real streams."""
+"""The table and the figure at the top of README.md: error against cost on the real streams.
+
+The paper's Table 1 beside the same methods, too.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,10 @@ from matplotlib.ticker import LogLocator, NullLocator
 
 from avalanche_dco.errors import DCOError
 from avalanche_dco.plots import PALETTE
-from benchmarks.report.error_tables import Shown
+from benchmarks.report.comparing import Entry
+from benchmarks.report.error_tables import Shown, deviations, read_entries, seeds_in_words
 from benchmarks.report.figures import RC, svg_text
+from benchmarks.report.paper_numbers import TABLE_1
 from benchmarks.report.settings import key_of
 from benchmarks.report.statistics import NONE, number, statistic
 from benchmarks.runs.kept import read_measurements, read_study, study_path
@@ -94,6 +99,35 @@ def overview(results: Path, names: list[str]) -> Shown:
                 }
             )
     return Shown(rows, note)
+
+
+def table_1(results: Path, names: list[str]) -> Shown:
+    """The paper's Table 1 beside our errors: of each method, the runs nearest to its preset.
+
+    :param names: the studies. Of runs that are equally near, those of the first count.
+    """
+    printed = {stream: TABLE_1[stream] for stream in STREAMS if stream in TABLE_1}
+    entries = [entry for name in names for entry in read_entries(results, [name])]
+    found: dict[str, dict[str, Entry]] = {stream: {} for stream in printed}
+    for entry in sorted(entries, key=lambda one: len(deviations(one))):
+        stream = entry.runs[0].benchmark
+        if entry.method in printed.get(stream, ()):
+            found[stream].setdefault(entry.method, entry)
+    titles = {row.method: row.title.strip("*") for row in ROWS if row.preset != "paper"}
+    rows = []
+    for method in next(iter(printed.values())):
+        row = {"method": titles[method]}
+        for stream, errors in printed.items():
+            own = found[stream].get(method)
+            row[f"{STREAMS[stream]} %"] = str(own.statistic("average")) if own else NONE
+            row[f"{STREAMS[stream]}, paper %"] = number(errors[method])
+        rows.append(row)
+    seeds = [
+        f"{STREAMS[stream]}. {seeds_in_words([titles[name] for name in own], [*own.values()])}"
+        for stream, own in found.items()
+        if own
+    ]
+    return Shown(rows, " ".join(seeds))
 
 
 def overview_svg(results: Path, names: list[str]) -> str:

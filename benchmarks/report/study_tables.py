@@ -10,7 +10,8 @@ import pandas as pd
 
 from benchmarks.report.error_tables import Rows, Shown
 from benchmarks.report.statistics import number
-from benchmarks.runs.kept import read_measurements, study_path
+from benchmarks.runs.kept import read_measurements, read_study, study_path
+from benchmarks.studies.capacity import cost_by_share
 from benchmarks.upstream.omissions import OMISSIONS
 
 _EXPERIENCES = (2, 10, 25, 50, 75, 100)
@@ -27,6 +28,31 @@ def faults(results: Path, names: list[str]) -> Shown:
     totals = counted[counts].sum()
     rows.append({"fault": "**together**"} | {name: f"**{totals[name]}**" for name in counts})
     return Shown(rows)
+
+
+def capacity(results: Path, names: list[str]) -> Shown:
+    """How much worse than by Naive a task is learned, by the share that it finds prohibited."""
+    runs = read_study(study_path("capacity", results)).runs.values()
+    frames = [
+        run.metrics.assign(method=run.method, seed=f"{run.config['data']} {run.seed}")
+        for run in runs
+        if run.config["data"].startswith("permuted-digits")
+    ]
+    rows = []
+    for row in cost_by_share(pd.concat(frames)).reset_index(names="band").to_dict("records"):
+        mean, least, most = (
+            number(row[name], 1).replace("-", "−") for name in ("mean", "min", "max")
+        )
+        rows.append(
+            {
+                "`CapacityStart`": f"{row['band'].left:g} to {min(row['band'].right, 1):g}",
+                "experiences": str(row["count"]),
+                "DCO's error on the new task less Naive's": mean,
+                "least": least,
+                "most": most,
+            }
+        )
+    return Shown(rows, "Errors in percentage points, right after the training of the new task.")
 
 
 def upstream_lines(results: Path, names: list[str]) -> Shown:

@@ -1,4 +1,4 @@
-"""The tables and the figure that compare all methods, tuned alike."""
+"""The tables and figures of docs/comparison.md."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from avalanche_dco.errors import DCOError
 from benchmarks.__main__ import main
 from benchmarks.commands import tables
 from benchmarks.commands.tables import make_table
-from benchmarks.report.comparison_tables import figure_svg
+from benchmarks.report.comparison_tables import PANELS, figures
 from benchmarks.runs.kept import RESULTS, Study, read_study, study_path, write_study
 from benchmarks.runs.records import Run, read_run
 from docs.run_pages import ROOT
@@ -92,13 +92,13 @@ def rows(results: Path, *what: str) -> list[list[str]]:
 
 
 def notes(results: Path) -> list[str]:
-    lines = make_table(["comparison", "split-mnist"], results).splitlines()
+    lines = make_table(["comparison"], results).splitlines()
     return [line.removeprefix("- ") for line in lines if line.startswith("- ")]
 
 
 def test_the_lowest_error_is_first_and_differences_are_paired_by_seed(tmp_path: Path) -> None:
     keep(tmp_path, ERRORS)
-    assert rows(tmp_path, "comparison", "split-mnist") == [
+    assert rows(tmp_path, "comparison") == [
         ["method", "average error %", "less DCO-KRON's", "FWI %", "BWT %", "time against Naive"],
         ["joint training (bound)", "0.60 ± 0.28", "-1.40 ± 1.13", "0.45", "0.15", "2.0"],
         ["**DCO-KRON**", "2.00 ± 1.41", "–", "1.50", "0.50", "1.4"],
@@ -109,14 +109,14 @@ def test_the_lowest_error_is_first_and_differences_are_paired_by_seed(tmp_path: 
 
 def test_a_difference_counts_the_seeds_that_both_have(tmp_path: Path) -> None:
     keep(tmp_path, ERRORS | {"ewc": {2: 6.0}})
-    (ewc,) = (row for row in rows(tmp_path, "comparison", "split-mnist") if row[0] == "EWC")
+    (ewc,) = (row for row in rows(tmp_path, "comparison") if row[0] == "EWC")
     assert ewc[1:3] == ["6.00", "+3.00"]  # the means differ by 4
     assert notes(tmp_path)[0] == "Seeds: 2; 1 for EWC."
 
 
 def test_without_dco_kron_or_naive_there_is_nothing_to_compare_with(tmp_path: Path) -> None:
     keep(tmp_path, {"ewc": {1: 4.0}})
-    assert rows(tmp_path, "comparison", "split-mnist")[1] == [
+    assert rows(tmp_path, "comparison")[1] == [
         "EWC",
         "4.00",
         "–",
@@ -163,31 +163,47 @@ def test_notes_tell_when_the_search_trained_otherwise(tmp_path: Path) -> None:
     assert told in notes(tmp_path)
 
 
-def test_a_stream_without_runs_is_not_measured_yet(tmp_path: Path) -> None:
-    for kept in (False, True):
-        if kept:
-            keep(tmp_path, ERRORS)
-        assert make_table(["comparison", "cifar-10"], tmp_path) == "Not measured yet.\n"
-        ranks = {row[0]: row[1:] for row in rows(tmp_path, "comparison-ranks")}
-        assert ranks["Split CIFAR-10"] == ["not measured yet", "–", "–", "–"]
-        assert (make_table(["comparison-figure"], tmp_path) == f"{IMAGE}\n") == kept
-    with pytest.raises(DCOError, match=r"no stream 'cifar'; there are split-mnist, "):
-        make_table(["comparison", "cifar"], tmp_path)
+def headings(results: Path) -> list[str]:
+    return re.findall("^### (.*)$", make_table(["comparison"], results), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "what", ["comparison", "comparison-ranks", "comparison-figure", "comparison-panels fwi-bwt"]
+)
+def test_without_runs_a_page_says_so(what: str, tmp_path: Path) -> None:
+    assert make_table(what.split(), tmp_path) == "No stream is measured yet.\n"
+    assert figures(tmp_path) == {}
+
+
+def test_measured_streams_have_a_table_and_the_others_are_named(tmp_path: Path) -> None:
+    keep(tmp_path, ERRORS, "mnist-fashion")
+    keep(tmp_path, ERRORS)
+    assert headings(tmp_path) == ["Split MNIST", "MNIST → Fashion"]
+    table = make_table(["comparison"], tmp_path)
+    assert "\n\n### MNIST → Fashion\n\nTwo tasks, one head; 784-256-256-256-10.\n\n|" in table
+    assert [row[0] for row in rows(tmp_path, "comparison")].count("EWC") == 2
+    assert [row[0] for row in rows(tmp_path, "comparison-ranks")[1:]] == headings(tmp_path)
+    assert make_table(["comparison-ranks"], tmp_path).endswith(
+        "DCO-KRON is first on 2 of 2 measured streams. Not measured yet: Permuted MNIST, 5 tasks; "
+        "Permuted MNIST, 10 tasks; Permuted MNIST, 20 tasks; Fashion → MNIST; Split CIFAR-10; "
+        "CIFAR-100, noisy labels.\n"
+    )
 
 
 def test_streams_of_arrays_have_a_name_here(tmp_path: Path) -> None:
     keep(tmp_path, ERRORS, "cifar-10")
-    assert make_table(["comparison", "cifar-10"], tmp_path) == "Not measured yet.\n"
+    assert headings(tmp_path) == []
     run = made(tmp_path / "runs", "ewc", 1, 4.0, benchmark="split5-cifar10.npz-345496a3")
     add_runs(tmp_path, run)
-    assert rows(tmp_path, "comparison", "cifar-10")[1][:2] == ["EWC", "4.00"]
+    assert headings(tmp_path) == ["Split CIFAR-10"]
+    assert rows(tmp_path, "comparison")[1][:2] == ["EWC", "4.00"]
 
 
 def test_runs_with_settings_that_a_longer_search_has_replaced_do_not_count(tmp_path: Path) -> None:
     keep(tmp_path, ERRORS)
     older = made(tmp_path / "runs", "ewc", 1, 99.0, settings={"ewc_lambda": 10.0})
     add_runs(tmp_path, older)
-    before = rows(tmp_path, "comparison", "split-mnist")
+    before = rows(tmp_path, "comparison")
     assert ["EWC", "5.00 ± 1.41"] in [row[:2] for row in before]
 
 
@@ -197,7 +213,7 @@ def test_runs_without_the_search_that_chose_them_are_refused(wrong: str, tmp_pat
     if wrong == "no search":
         study_path("comparison-tuning/split-mnist", tmp_path).unlink()
     with pytest.raises(DCOError, match=r"with the settings that comparison-tuning/split-mnist"):
-        make_table(["comparison", "split-mnist"], tmp_path)
+        make_table(["comparison"], tmp_path)
 
 
 def test_ranks_count_the_streams_that_dco_kron_wins(tmp_path: Path) -> None:
@@ -206,19 +222,16 @@ def test_ranks_count_the_streams_that_dco_kron_wins(tmp_path: Path) -> None:
     header, split_mnist, *_ = table = rows(tmp_path, "comparison-ranks")
     assert header[1:4] == ["best replay-free method", "its error %", "DCO-KRON's place"]
     assert split_mnist == ["Split MNIST", "DCO-KRON", "2.00 ± 1.41", "1 of 3", "-3.00 ± 0.00 (EWC)"]
-    assert table[5] == ["MNIST → Fashion", "GPM", "1.85 ± 1.48", "2 of 4", "+0.15 ± 0.07 (GPM)"]
-    assert make_table(["comparison-ranks"], tmp_path).endswith(
-        "DCO-KRON is first on 1 of 2 measured streams, and at most 0.15 points from the first.\n"
-    )
+    assert table[2] == ["MNIST → Fashion", "GPM", "1.85 ± 1.48", "2 of 4", "+0.15 ± 0.07 (GPM)"]
+    note = "first on 1 of 2 measured streams, and at most 0.15 points from the first. Not measured"
+    assert note in make_table(["comparison-ranks"], tmp_path)
 
 
 def test_the_figure_has_a_panel_for_every_stream_with_runs(tmp_path: Path) -> None:
-    assert figure_svg(tmp_path) is None
     keep(tmp_path, ERRORS)
     keep(tmp_path, ERRORS, "mnist-fashion")
     keep(tmp_path, ERRORS, "fashion-mnist")
-    svg = figure_svg(tmp_path)
-    assert svg is not None
+    svg = figures(tmp_path)["comparison.svg"]
     titles = ["Split MNIST", "MNIST → Fashion", "Fashion → MNIST"]
     assert [title for title in titles if f">{title}</text>" in svg] == titles
     assert ">Permuted MNIST, 5 tasks</text>" not in svg
@@ -228,7 +241,25 @@ def test_the_figure_has_a_panel_for_every_stream_with_runs(tmp_path: Path) -> No
     assert "EWC 5.00 ± 1.41 +3.00 ± 0.00" in svg
 
 
-def test_tables_draws_the_figure_of_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_stream_has_panels_with_its_methods_in_one_order(tmp_path: Path) -> None:
+    worse = {"naive": {1: 0.1}, "dco-kron": {1: 40.0}}
+    for stream, errors in {"split-mnist": ERRORS, "mnist-fashion": ERRORS | worse}.items():
+        keep(tmp_path, errors, stream)
+    drawn = figures(tmp_path)
+    assert len(drawn) == 1 + 2 * len(PANELS)
+    for kind, panel in PANELS.items():
+        block = make_table(["comparison-panels", kind], tmp_path)
+        shown = re.findall(r"\*\*(.*)\*\*\n\n!\[(.*)\]\(figures/(.*)\)\n:::", block)
+        assert [title for title, *_ in shown] == ["Split MNIST", "MNIST → Fashion"]
+        for title, described, name in shown:
+            assert described == f"{panel.title}, {title}"
+            methods = re.findall(">(DCO-KRON|Naive|EWC|joint training)<", drawn[name])
+            assert methods == ["DCO-KRON", "Naive", "EWC", "joint training"]
+    with pytest.raises(DCOError, match=r"no panels 'pie'; there are average-error, fwi-bwt"):
+        make_table(["comparison-panels", "pie"], tmp_path)
+
+
+def test_tables_draws_all_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "docs" / "figures").mkdir(parents=True)
     (tmp_path / "README.md").touch()
     page = tmp_path / "docs" / "comparison.md"
@@ -236,19 +267,21 @@ def test_tables_draws_the_figure_of_a_page(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(tables, "_REPOSITORY", tmp_path)
     monkeypatch.setattr(tables, "RESULTS", tmp_path)
     monkeypatch.setattr(make_table, "__defaults__", (tmp_path,))
-    figure = tmp_path / "docs" / "figures" / "comparison.svg"
     assert main(["tables"]) == 0
-    assert "\nNot measured yet.\n" in page.read_text()
-    assert not figure.exists()
+    assert "\nNo stream is measured yet.\n" in page.read_text()
+    assert not list((tmp_path / "docs" / "figures").iterdir())
     keep(tmp_path, ERRORS)
     assert main(["tables"]) == 0
     assert f"\n{IMAGE}\n" in page.read_text()
-    assert figure.read_text() == figure_svg(tmp_path)
+    written = {one.name: one.read_text() for one in (tmp_path / "docs" / "figures").iterdir()}
+    assert written == figures(tmp_path)
 
 
-def test_the_figure_in_docs_agrees_with_the_results() -> None:
+def test_the_figures_in_docs_agree_with_the_results() -> None:
     """Fails when results have come or changed since `python -m benchmarks tables`."""
-    path = ROOT / "docs" / "figures" / "comparison.svg"
-    drawn = path.read_text() if path.exists() else ""
-    now = figure_svg(RESULTS) or ""
-    assert re.findall("<desc>.*</desc>", drawn) == re.findall("<desc>.*</desc>", now)
+    drawn = {one.name: one.read_text() for one in (ROOT / "docs" / "figures").glob("comparison*")}
+    described = [
+        {name: re.findall("<desc>.*</desc>", svg) for name, svg in one.items()}
+        for one in (drawn, figures(RESULTS))
+    ]
+    assert described[0] == described[1]

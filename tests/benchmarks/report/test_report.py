@@ -12,6 +12,7 @@ import pytest
 from avalanche_dco.errors import SettingError
 from benchmarks.__main__ import main
 from benchmarks.commands.report import write_report
+from benchmarks.report.error_tables import WIDEST
 from benchmarks.report.paper_numbers import SWEEPS, TABLE_1
 from tests.support.run_folders import change_run, write_run
 
@@ -49,7 +50,7 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         if {"td", "th"} & set(self.open):
-            self.rows[-1][-1] += data
+            self.rows[-1][-1] += data.replace("\u00a0", " ")
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +145,10 @@ def test_numbers_of_the_table(page):
     assert row(page, "naive", 3) == ["naive", "3,456 ± 0", "12 ± 0", "7.89", "123"]
 
 
+def test_no_table_has_more_than_six_columns(page):
+    assert max(map(len, page.rows)) == WIDEST
+
+
 def test_paper_numbers_are_not_set_beside_own_arrays(page, report):
     assert TABLE_1["split-cifar100"]["dco"] == 26.61
     assert "26.61" not in report[0][0].read_text()
@@ -170,7 +175,7 @@ def test_replay_and_bound_are_set_apart(page):
 
 def test_best_is_marked_without_replay_and_bound(report):
     marked = re.findall(r"<strong[^>]*>(.*?)</strong>", report[0][0].read_text())
-    assert "2.60 ± 0.85" in marked
+    assert "2.60 ±\u00a00.85" in marked
     assert not {"1.37", "1.65"} & set(marked)
 
 
