@@ -7,7 +7,8 @@ from avalanche_dco import DCOPlugin
 from benchmarks.report.study_tables import against_naive, cost_of_dco
 from benchmarks.runs.kept import study_path, write_measurements
 from benchmarks.runs.training import Training
-from benchmarks.studies.cost_of_dco import VARIANTS, EigenDCO, FactoredDCO, measured, plot
+from benchmarks.studies.cost_of_dco import measured, plot
+from benchmarks.studies.dco_variants import VARIANTS, EigenDCO, FactoredDCO
 
 TRAINING = Training(epochs=1, batch_size=64, lr=0.01, weight_decay=0.0, experiences=2)
 
@@ -70,8 +71,11 @@ def test_times_are_over_naives_of_the_same_seed_and_means_over_seeds(tmp_path):
         "seeds": "2",
     }
     assert shown.rows[0]["less the default's"] == "+9.50"
-    (axes,) = plot(frame).axes
-    assert "the paper's setting (test data)" in {text.get_text() for text in axes.texts}
+    assert named(plot(frame)) == ["1: Default", "19: the paper's setting (test data)"]
     paper = frame[-2:].assign(variant="paper", what="the paper's setting")
-    (axes,) = plot(pd.concat([frame, paper])).axes
-    assert [text.get_text() for text in axes.texts] == ["Default", "the paper's setting"]
+    assert named(plot(pd.concat([frame, paper]))) == ["1: Default", "19: the paper's setting"]
+
+
+def named(figure):
+    (legend,) = figure.legends
+    return [text.get_text() for text in legend.get_texts()]
