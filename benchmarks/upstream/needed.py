@@ -105,11 +105,8 @@ class Needed:
         node = self.library.part(name).node
         bases = node.bases if isinstance(node, ast.ClassDef) else []
         for base in bases:
-            root = base
-            while isinstance(root, ast.Attribute | ast.Subscript):
-                root = root.value
-            assert isinstance(root, ast.Name)
-            found = self.library.resolve(name.module, root.id)
+            assert isinstance(base, ast.Name)
+            found = self.library.resolve(name.module, base.id)
             if isinstance(found, Name):
                 if found not in self.library.left_out and self._extends_others(found):
                     return True

@@ -51,7 +51,7 @@ from contextlib import nullcontext
 from pack.shapes import Number, Shape, Table, warn
 
 
-def _helper(first: Table, second: Table) -> Table:
+def _joined(first: Table, second: Table) -> Table:
     """A line of documentation that goes beyond eighty-eight columns and has to be wrapped."""
     names = set(first) | set(second)
     return {name: first | second for name in names}
@@ -72,7 +72,7 @@ class Plugin(Checks, Shape):
             for one, other in zip(tables, tables[1:], strict=False):
                 warn("not in the bundle")
                 if isinstance(one, dict | list):
-                    return _helper(one, other)
+                    return _joined(one, other)
         return random.random() + self.area()
 '''
 
@@ -107,7 +107,6 @@ def test_one_module_of_two(tmp_path: Path) -> None:
         "Union[int, float]",
         "Dict[str, Number]",
         "from typing_extensions import TypeAlias",
-        "def _plugin_helper",
         "{**first, **second}",
         "set(first) | set(second)",
         "(dict, list)",
@@ -141,6 +140,13 @@ def test_modules_that_would_import_each_other_are_refused(tmp_path: Path) -> Non
     targets = [Target("new/a.py", ("pack.plugin",), "A."), Target("new/b.py", ("pack.",), "B.")]
     with pytest.raises(DCOError, match=r"new/[ab]\.py -> new/[ab]\.py -> new/[ab]\.py"):
         composed(needed, targets)
+
+
+def test_two_definitions_of_the_same_name_are_refused(tmp_path: Path) -> None:
+    made = library(tmp_path)
+    (tmp_path / "pack" / "plugin.py").write_text(PLUGIN.replace("_joined", "_helper"))
+    with pytest.raises(DCOError, match=r"_helper of pack.* would both go to new\.py"):
+        composed(Needed(made, [ENTRY]), [Target("new.py", ("pack.",), "New.")])
 
 
 def test_settings_become_a_constructor() -> None:
