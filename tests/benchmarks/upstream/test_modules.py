@@ -85,6 +85,7 @@ def library(folder: Path, **arguments: object) -> Library:
 
 
 ENTRY = Name("pack.plugin", "Plugin")
+IMPORT = "from pack.numbers import _helper\n"
 
 
 def test_one_module_of_two(tmp_path: Path) -> None:
@@ -135,11 +136,15 @@ def test_what_is_left_out_may_not_be_used(tmp_path: Path) -> None:
 
 
 def test_modules_that_would_import_each_other_are_refused(tmp_path: Path) -> None:
-    needed = Needed(library(tmp_path), [ENTRY])
-    needed.uses[Name("pack.shapes", "Shape")].add(ENTRY)
-    targets = [Target("new/a.py", ("pack.plugin",), "A."), Target("new/b.py", ("pack.",), "B.")]
+    made = library(tmp_path)
+    helper = "def _helper(x: Number) -> Number:\n    return x * x\n"
+    own = SHAPES.replace(helper, "").replace("import TypeAlias\n", f"import TypeAlias\n{IMPORT}")
+    (tmp_path / "pack" / "shapes.py").write_text(own)
+    (tmp_path / "pack" / "numbers.py").write_text("def _helper(x):\n    return x * x\n")
+    sources = ("pack.plugin", "pack.numbers")
+    targets = [Target("new/a.py", sources, "A."), Target("new/b.py", ("pack.shapes",), "B.")]
     with pytest.raises(DCOError, match=r"new/[ab]\.py -> new/[ab]\.py -> new/[ab]\.py"):
-        composed(needed, targets)
+        composed(Needed(made, [ENTRY]), targets)
 
 
 def test_two_definitions_of_the_same_name_are_refused(tmp_path: Path) -> None:
