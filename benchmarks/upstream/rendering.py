@@ -31,10 +31,7 @@ def portable(found: Import) -> Import:
 
 
 class Rendered:
-    """One definition as text.
-
-    :param needed: what is kept of it.
-    """
+    """One definition as text."""
 
     def __init__(self, needed: Needed, name: Name):
         self._needed, self._name = needed, name

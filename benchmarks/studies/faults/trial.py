@@ -97,10 +97,7 @@ def _live(function: Callable[[Report], None], writing: int) -> None:
 
 @dataclass
 class Tally:
-    """Counts of one kind of fault.
-
-    :param fault: its name in the table.
-    """
+    """Counts of one kind of fault."""
 
     fault: str
     tried: int = 0
@@ -176,10 +173,7 @@ class Trial:
         return events
 
     def examine(self, place: Path, finished: int) -> int:
-        """Restore, in a new process, and compare with the uninterrupted run.
-
-        :param place: folder of the run that met with the fault.
-        """
+        """Restore, in a new process, and compare with the uninterrupted run."""
         tally = self.tally
         status, events = Child(
             lambda report: report("{} {}".format(*restored(self.reference, place)))
