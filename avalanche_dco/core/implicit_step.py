@@ -98,7 +98,7 @@ class ImplicitStep:
     def __init__(self, penalty: Penalty, strength: float, sizes: Mapping[str, float]):
         self.penalty = penalty
         self.strength = strength
-        self.directions, weights = penalty.coded()
+        self.directions, weights = penalty.coded
         self.sizes = {name: sizes[name] for name in self.directions.factors if name in sizes}
         self._roots = weights.sqrt()
         together = [list(self.sizes)] if penalty.couple_layers else [[n] for n in self.sizes]

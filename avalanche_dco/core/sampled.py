@@ -61,11 +61,6 @@ class SampledDirections:
         self._energies: list[Tensor] = []
         self._largest: list[Tensor] = []
 
-    @property
-    def complete(self) -> bool:
-        """Whether k gradients have been taken in."""
-        return len(self._lengths) == self._k
-
     @torch.no_grad()
     def add(self, gradient: Weights) -> None:
         """Take in one gradient; only its rank-one parts are kept.
