@@ -176,13 +176,11 @@ class Search:
         while before != self._best:
             before = self._best
             for step in self._values(axis).others(before[axis]):
-                yield from self._unless_tried(_moved(before, axis, step))
+                position = _moved(before, axis, step)
+                if position not in self._errors and len(self._errors) < self.tries:
+                    yield position
                 if self._best != before:
                     break
-
-    def _unless_tried(self, position: Position) -> Iterator[Position]:
-        if position not in self._errors and len(self._errors) < self.tries:
-            yield position
 
     # ---------------------------------------------------------------------------- how sure it is
 
