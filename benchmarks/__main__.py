@@ -30,7 +30,7 @@ COMMANDS = {
     "long-stream": "benchmarks.studies.long_stream",
     "kron-speed": "benchmarks.studies.kron_speed",
     "resnet": "benchmarks.studies.resnet",
-    "task-sums": "benchmarks.studies.task_sums.study",
+    "task-sums": "benchmarks.studies.task_sums",
 }
 
 

@@ -6,7 +6,8 @@ See :mod:`avalanche_dco.core.kronecker` for the formula and the index legend.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -45,7 +46,6 @@ def eigen(factor: Tensor) -> tuple[Tensor, Tensor]:
 class DampedStep:
     """(I + lambda S (x) A)^-1, applied to the update of one layer.
 
-    :param factors: the layer's curvature.
     :param strength: lambda.
     :param negligible: directions along which a step is shortened by less than this share are left
         out, as far as whole rows or columns of U_S and U_A have no others; exact for 0.
@@ -79,56 +79,33 @@ class DampedStep:
         codes = (self.U.mT @ (change @ self.V)).mul_(self.gain)
         return (self.U @ codes) @ self.V.mT
 
-
-class DampedDiagonal:
-    """(I + lambda diag(h))^-1, applied to the update of a parameter that is no layer's matrix.
-
-    :param curvature: h, shaped like the parameter.
-    :param strength: lambda.
-    """
-
-    def __init__(self, curvature: Tensor, strength: float):
-        self._gain = 1 - 1 / (1 + strength * curvature)
-
-    def correction(self, change: Tensor) -> Tensor:
-        """What to subtract from the parameter after an update.
-
-        :param change: the update, shaped like the parameter.
-        """
-        return self._gain * change
-
-
-class _Part:
-    """The step of one layer, or of one other parameter.
-
-    :param names: of its parameters: a weight and perhaps a bias, or one that is no layer's.
-    :param groups: of the layer; None if it is none.
-    """
-
-    def __init__(
-        self, names: list[str], step: DampedStep | DampedDiagonal, groups: int | None = None
-    ):
-        self.names, self._step, self._groups = names, step, groups
-
     def corrections(self, changes: list[Tensor]) -> list[Tensor]:
-        """What to subtract from each parameter after its change."""
-        if self._groups is None:
-            return [self._step.correction(changes[0])]
-        matrix = self._step.correction(as_matrix(*changes, groups=self._groups))
+        """The same for the updates of the layer's weight and, if it counts, its bias."""
+        matrix = self.correction(as_matrix(*changes, groups=len(self.U)))
         return split_matrix(matrix, [change.shape for change in changes])
 
 
-def _parts(curvature: Curvature, strength: float, negligible: float = 0.0) -> list[_Part]:
-    layers = [
-        _Part(
+Part = tuple[list[str], Callable[[list[Tensor]], list[Tensor]]]
+"""Names of parameters, and what to subtract from each of them after their updates."""
+
+
+def _parts(curvature: Curvature, strength: float, negligible: float = 0.0) -> list[Part]:
+    """A weight and perhaps a bias for each layer; each other parameter by itself."""
+    parts: list[Part] = [
+        (
             [name, bias_of(name)] if f.bias else [name],
-            DampedStep(f, strength, negligible),
-            len(f.S),
+            DampedStep(f, strength, negligible).corrections,
         )
         for name, f in curvature.layers.items()
     ]
-    diagonal = curvature.diagonal.items()
-    return layers + [_Part([name], DampedDiagonal(part, strength)) for name, part in diagonal]
+    for name, diagonal in curvature.diagonal.items():
+        gain = 1 - 1 / (1 + strength * diagonal)
+        parts.append(([name], partial(_scaled, gain)))
+    return parts
+
+
+def _scaled(gain: Tensor, changes: list[Tensor]) -> list[Tensor]:
+    return [gain * change for change in changes]
 
 
 class DampedShare:
@@ -155,12 +132,12 @@ class DampedShare:
 
     def _share(self, gradient: Weights) -> float:
         damped = 0.0
-        for part in self._parts:
-            weight = gradient.get(part.names[0])
+        for names, corrections in self._parts:
+            weight = gradient.get(names[0])
             if weight is not None:
                 missing = weight.new_zeros(len(weight)) if weight.ndim else weight
-                given = [at_least_single(gradient.get(name, missing)) for name in part.names]
-                for g, correction in zip(given, part.corrections(given), strict=True):
+                given = [at_least_single(gradient.get(name, missing)) for name in names]
+                for g, correction in zip(given, corrections(given), strict=True):
                     damped += float((g.double() * correction).sum())
         whole = float(energy(gradient))
         if not math.isfinite(whole):
@@ -176,7 +153,6 @@ class DampedUpdate:
     between.
 
     :param curvature: of all past tasks.
-    :param parameters: the model's parameters by name.
     :param strength: lambda.
     :param negligible: see :class:`DampedStep`.
     :param every: how many updates are damped together.
@@ -191,7 +167,7 @@ class DampedUpdate:
         every: int = 1,
     ):
         self._parts = _parts(curvature, strength, negligible)
-        self._now = {name: parameters[name] for part in self._parts for name in part.names}
+        self._now = {name: parameters[name] for names, _ in self._parts for name in names}
         self._before = {name: torch.empty_like(now) for name, now in self._now.items()}
         self._every, self._updates = every, 0
         self._moved: set[str] = set()
@@ -225,12 +201,13 @@ class DampedUpdate:
     def finish(self) -> None:
         """Damp the updates that have not been damped yet."""
         for part in self._parts if self._updates else ():
-            if not self._moved.isdisjoint(part.names):
+            if not self._moved.isdisjoint(part[0]):
                 self._damp(part)
         self._updates = 0
         self._moved.clear()
 
-    def _damp(self, part: _Part) -> None:
-        changes = [at_least_single(self._now[n]) - self._before[n] for n in part.names]
-        for name, correction in zip(part.names, part.corrections(changes), strict=True):
+    def _damp(self, part: Part) -> None:
+        names, corrections = part
+        changes = [at_least_single(self._now[n]) - self._before[n] for n in names]
+        for name, correction in zip(names, corrections(changes), strict=True):
             self._now[name].sub_(correction)

@@ -58,25 +58,20 @@ class Penalty:
         self.weights = targets.new_ones(directions.k) if weights is None else weights
         self.constant = constant
         self.couple_layers = couple_layers
-        self._coded = self.directions, self.weights
+        self.coded = self.directions, self.weights
+        """The directions whose codes are penalised, and w for each of them."""
         if not couple_layers:
             of_parameters = [self.weights[f.columns] for f in directions.factors.values()]
-            self._coded = directions.by_parameter(), torch.cat(of_parameters)
+            self.coded = directions.by_parameter(), torch.cat(of_parameters)
 
     @classmethod
     def keeping(cls, x: Weights, directions: Directions, *, couple_layers: bool) -> Penalty:
         """The penalty of one task.
 
         :param x: the weights to be kept, x_j*.
-        :param directions: the task's.
-        :param couple_layers: whether codes are summed over parameters.
         """
         coded = directions if couple_layers else directions.by_parameter()
         return cls(directions, coded.encode(x), couple_layers=couple_layers)
-
-    def coded(self) -> tuple[Directions, Tensor]:
-        """The directions whose codes are penalised, and w for each of them."""
-        return self._coded
 
     @property
     def nbytes(self) -> int:
@@ -163,15 +158,14 @@ class Penalty:
 
         :param x: the model's parameters by name; more than the directions' are ignored.
         """
-        return self.coded()[0].encode(x).sub_(self.targets)
+        return self.coded[0].encode(x).sub_(self.targets)
 
     def value(self, residual: Tensor, strength: float) -> Tensor:
         """The penalty itself, a scalar.
 
-        :param residual: of the weights.
         :param strength: lambda.
         """
-        return strength * ((self.coded()[1] * residual) @ residual + self.constant)
+        return strength * ((self.coded[1] * residual) @ residual + self.constant)
 
     def gradient(
         self,
@@ -182,12 +176,10 @@ class Penalty:
     ) -> dict[str, Tensor]:
         """The gradient with respect to some parameters.
 
-        :param residual: of the weights.
         :param strength: lambda.
-        :param names: the parameters.
         :param max_norm: if the gradient is longer than this, it is scaled down to it.
         """
-        directions, weights = self.coded()
+        directions, weights = self.coded
         # Strengths beyond any use would overflow in the norm: their excess comes in afterwards.
         moderate = min(strength, 1e6)
         gradient = directions.decode(weights * residual * (2 * moderate), names)
@@ -199,7 +191,7 @@ class Penalty:
 
         :param sizes: the step sizes D of the parameters that move.
         """
-        directions, weights = self.coded()
+        directions, weights = self.coded
         moving = Directions(
             directions.k, {name: f for name, f in directions.factors.items() if name in sizes}
         )
@@ -231,12 +223,7 @@ class Penalty:
 
 
 def shortening(gradient: list[Tensor], max_norm: float | None, most: float = 1.0) -> Tensor | float:
-    """The factor that brings the gradient's l2 norm down to ``max_norm``, or ``most``.
-
-    :param gradient: its parts.
-    :param max_norm: None for any norm.
-    :param most: what the factor is at most.
-    """
+    """The factor that brings the gradient's l2 norm down to ``max_norm``, or ``most``."""
     if max_norm is None or not gradient:
         return most
     norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradient]))

@@ -45,7 +45,6 @@ class SampledDirections:
     """Takes in k gradients and makes k directions of them.
 
     :param like: the parameters, for their names, shapes, dtypes and devices.
-    :param k: number of directions.
     """
 
     def __init__(self, like: Weights, k: int):
@@ -61,11 +60,6 @@ class SampledDirections:
         self._lengths: list[Tensor] = []
         self._energies: list[Tensor] = []
         self._largest: list[Tensor] = []
-
-    @property
-    def complete(self) -> bool:
-        """Whether k gradients have been taken in."""
-        return len(self._lengths) == self._k
 
     @torch.no_grad()
     def add(self, gradient: Weights) -> None:
@@ -112,7 +106,6 @@ class SampledDirections:
 class Sampled:
     """Directions that are gradients.
 
-    :param directions: the directions.
     :param lost: the share of the gradients' energy that is not of rank one, and lost.
     :param vanished: the share of gradients that vanish: the squares of all their entries underflow.
     """

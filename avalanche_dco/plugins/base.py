@@ -63,11 +63,8 @@ class DirectionConstrainedPlugin(
         super().__post_init__()
         self._wait = Wait()
 
-    def _strength_alone(self) -> float:
-        return 3.0 if self.directions == "eigen" else 100.0
-
-    def _strength_beside_replay(self) -> float:
-        return 0.01 if self.directions == "eigen" else 0.1
+    def _default_strengths(self) -> tuple[float, float]:
+        return (3.0, 0.01) if self.directions == "eigen" else (100.0, 0.1)
 
     @property
     def _k_to_learn(self) -> int:

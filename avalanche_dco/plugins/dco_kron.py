@@ -137,11 +137,8 @@ class DCOKronPlugin(DefaultStrength, InputChecks, PluginState, DeclaredSettings,
         known = self.curvature.layers or self.curvature.diagonal
         return DampedShare(self.curvature, self._strength(self.curvature)) if known else None
 
-    def _strength_alone(self) -> float:
-        return 100.0
-
-    def _strength_beside_replay(self) -> float:
-        return 3.0
+    def _default_strengths(self) -> tuple[float, float]:
+        return 100.0, 3.0
 
     def _strength(self, curvature: Curvature) -> float:
         return curvature.strength(self.dco_lambda, self.growth)

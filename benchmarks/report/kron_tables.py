@@ -11,8 +11,7 @@ from avalanche_dco.errors import DCOError
 from benchmarks.report.error_tables import Rows
 from benchmarks.report.statistics import number, statistic
 from benchmarks.runs.kept import read_measurements, read_study, study_path
-from benchmarks.studies.task_sums.study import FIRST, SHOWN, points, strength_of
-from benchmarks.studies.task_sums.sums import TITLES
+from benchmarks.studies.task_sums import FIRST, SHOWN, TITLES, points, strength_of
 
 _SHARES = (1.0, 0.5, 0.3, 0.2, 0.1, 0.05, 0.0)
 """Where the table of free directions divides them."""

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from avalanche_dco.errors import SettingError
-from benchmarks.methods import DIRECTION_CONSTRAINED, Method, get_method
+from benchmarks.methods import DIRECTION_CONSTRAINED, get_method
 from benchmarks.presets import PRESETS
 from benchmarks.runs.cost import COUNTED_SETTINGS, COUNTED_TRAINING
 from benchmarks.runs.jobs import Job, Split
@@ -232,18 +232,12 @@ class Plan:
                 f"of one DCO, and these depend on {given.name}. Give DCO one value, with --set or "
                 "--training; a grid for one baseline is written METHOD.NAME=V1,V2."
             )
-        having = [get_method(name) for name in methods]
-        if given.name in Training.names() or any(_has(method, given.name) for method in having):
-            return
-        known = sorted({*Training.names(), *(n for method in having for n in method.arguments)})
-        raise SettingError(
-            f"--grid {given.name}: none of {', '.join(methods)} has such a setting; there are "
-            f"{known}."
-        )
-
-
-def _has(method: Method, name: str) -> bool:
-    return name in method.arguments
+        known = {*Training.names(), *(n for name in methods for n in get_method(name).arguments)}
+        if given.name not in known:
+            raise SettingError(
+                f"--grid {given.name}: none of {', '.join(methods)} has such a setting; there are "
+                f"{sorted(known)}."
+            )
 
 
 def label(name: str, data: Data, hashes: dict[str, str]) -> str:

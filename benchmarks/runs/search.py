@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from math import inf, isnan
-from typing import Any, Protocol
+from typing import Any
 
 from avalanche_dco.errors import SettingError
 
@@ -40,19 +40,6 @@ STATUSES: Mapping[str, str] = {
     EDGE: "at the edge of what has been tried: the tries ran out",
 }
 """How sure a chosen value is, and what that means."""
-
-
-class Values(Protocol):
-    """What one setting may be."""
-
-    def at(self, step: int) -> Any:
-        """The value some steps from the start."""
-
-    def has(self, step: int) -> bool:
-        """Whether there is such a value."""
-
-    def others(self, step: int) -> list[int]:
-        """The steps whose values have to be no better for this one to be chosen."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +77,7 @@ class Ladder:
         return 0 <= self.values.index(self.start) + step < len(self.values)
 
     def others(self, step: int) -> list[int]:
-        """The next steps up and down."""
+        """The steps whose values have to be no better for this one to be chosen: the next ones."""
         return [other for other in (step + 1, step - 1) if self.has(other)]
 
 
@@ -104,12 +91,8 @@ class Choice:
         """One of the values."""
         return self.values[step]
 
-    def has(self, step: int) -> bool:
-        """Whether there are that many."""
-        return 0 <= step < len(self.values)
-
     def others(self, step: int) -> list[int]:
-        """All other values."""
+        """The same for a choice: all other values."""
         return [other for other in range(len(self.values)) if other != step]
 
 
@@ -117,7 +100,6 @@ class Search:
     """Asks for one combination of settings after the other; see the module.
 
     :param coordinates: what each setting may be, the most important ones first.
-    :param tries: how many combinations may be tried.
     """
 
     def __init__(self, coordinates: Mapping[str, Ladder | Choice], tries: int):
@@ -145,11 +127,6 @@ class Search:
         self._asked = next(self._walk, None)
 
     @property
-    def tried(self) -> list[dict[str, Any]]:
-        """All combinations that were tried, in their order."""
-        return [self._settings(position) for position in self._errors]
-
-    @property
     def best(self) -> dict[str, Any]:
         """The best combination so far; of equally good ones the first."""
         return self._settings(self._best)
@@ -170,7 +147,7 @@ class Search:
         all_values = enumerate(self._coordinates.values())
         return [axis for axis, values in all_values if isinstance(values, kind)]
 
-    def _values(self, axis: int) -> Values:
+    def _values(self, axis: int) -> Ladder | Choice:
         return list(self._coordinates.values())[axis]
 
     # ---------------------------------------------------------------------------------- the search
@@ -199,13 +176,11 @@ class Search:
         while before != self._best:
             before = self._best
             for step in self._values(axis).others(before[axis]):
-                yield from self._unless_tried(_moved(before, axis, step))
+                position = _moved(before, axis, step)
+                if position not in self._errors and len(self._errors) < self.tries:
+                    yield position
                 if self._best != before:
                     break
-
-    def _unless_tried(self, position: Position) -> Iterator[Position]:
-        if position not in self._errors and len(self._errors) < self.tries:
-            yield position
 
     # ---------------------------------------------------------------------------- how sure it is
 

@@ -6,8 +6,8 @@ Examples:
   python -m benchmarks resnet --npz cifar10.npz --method dco-kron
 
 One process measures one method. Its peak memory counts from when the data are loaded, without them
-and the libraries, which needs Linux. The run is added to the study --out. Short on purpose: a few
-thousand images per task and few epochs.
+and the libraries, which needs Linux. The run is added to the study --out; one that is there already
+is not repeated. Short on purpose: a few thousand images per task and few epochs.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import argparse
 import gc
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from avalanche_dco.metrics import error_metrics
 from avalanche_dco.models import TaskMasked
 from benchmarks.methods import get_method
 from benchmarks.runs.cost import kept_bytes, peak_megabytes
-from benchmarks.runs.kept import Study, read_study, study_path, write_study
+from benchmarks.runs.kept import add_out_argument, kept_run
 from benchmarks.runs.learning import make_strategy
 from benchmarks.runs.provenance import provenance
 from benchmarks.runs.records import Run
@@ -53,9 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--images", type=int, default=5000, help="training images per task")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--out", type=Path, default=study_path("resnet"), metavar="FILE", help="the study"
-    )
+    add_out_argument(parser, "resnet")
 
 
 class _Clock(SupervisedPlugin):
@@ -93,7 +92,14 @@ def _forget_peak() -> float:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure one method."""
+    """Measure one method, unless the study has it."""
+    name = f"resnet18-{args.method}-seed{args.seed}"
+    print(kept_run(args.out, name, partial(measure, name, args)).outcome)
+    return 0
+
+
+def measure(name: str, args: argparse.Namespace) -> Run:
+    """Learn the tasks with one method."""
     torch.set_num_threads(1)
     seed_everything(args.seed)
     stream = (
@@ -154,9 +160,5 @@ def run(args: argparse.Namespace) -> int:
         **training.as_json(),
         **provenance(),
     }
-    study = read_study(args.out) if args.out.exists() else Study()
     kept = frame["metric"].isin(_METRICS) & frame["value"].notna()
-    study.add([Run(f"resnet18-{args.method}-seed{args.seed}", config, outcome, frame[kept])])
-    write_study(args.out, study)
-    print(outcome)
-    return 0
+    return Run(name, config, outcome, frame[kept])

@@ -73,10 +73,6 @@ def _wrapped_block(lines: list[str], prefix: str) -> list[str]:
         indent = _indent(line)
         text = line.strip().removeprefix(prefix)
         hanging = indent + _HANGING.get(text.split(" ")[0], "")
-        if any(
-            before.endswith("::") for before in [before for before in done if before.strip()][-1:]
-        ):
-            hanging += " " * 4  # a line of an example
         while lines and _continues(lines[0].strip().removeprefix(prefix), lines[0], hanging):
             text += " " + lines.pop(0).strip().removeprefix(prefix)
         closing = '"""' if text.endswith('"""') else ""

@@ -51,9 +51,9 @@ def composed(needed: Needed, targets: Iterable[Target]) -> dict[str, str]:
     targets = list(targets)
     place = {name: _target_of(name, targets) for name in needed.in_order}
     _refuse_cycles(needed, place)
-    renames = _renames(place)
+    _refuse_same_names(place)
     return {
-        target.path: _composed(needed, target, place, renames)
+        target.path: _composed(needed, target, place)
         for target in targets
         if target in place.values()
     }
@@ -83,37 +83,27 @@ def _target_of(name: Name, targets: list[Target]) -> Target:
     return targets[max(fitting)[1]]
 
 
-def _renames(place: Mapping[Name, Target]) -> dict[Name, str]:
-    """New names for definitions of one target that have the same name in different modules."""
-    found: dict[tuple[str, str], list[Name]] = defaultdict(list)
+def _refuse_same_names(place: Mapping[Name, Target]) -> None:
+    found: dict[tuple[str, str], str] = {}
     for name, target in place.items():
-        found[target.path, name.name].append(name)
-    renames = {}
-    for alike in found.values():
-        for name in alike[1:]:
-            words = name.module.split(".")[-1].split("_")
-            plain = name.name.lstrip("_")
-            if plain[0].isupper():
-                plain = "".join(map(str.capitalize, words)) + plain
-            else:
-                plain = "_".join([*words, plain])
-            renames[name] = "_" * (len(name.name) - len(name.name.lstrip("_"))) + plain
-    return renames
+        other = found.setdefault((target.path, name.name), name.module)
+        if other != name.module:
+            raise DCOError(
+                f"{name.name} of {other} and of {name.module} would both go to {target.path}. "
+                "Rename one of them, or put their modules into other targets."
+            )
 
 
-def _composed(
-    needed: Needed, target: Target, place: Mapping[Name, Target], renames: Mapping[Name, str]
-) -> str:
+def _composed(needed: Needed, target: Target, place: Mapping[Name, Target]) -> str:
     imports: set[Import] = set()
     body = ""
     previous: Name | None = None
     for name in (name for name in needed.in_order if place[name] is target):
-        rendered = Rendered(needed, name, renames)
+        rendered = Rendered(needed, name)
         imports |= needed.imports[name] | rendered.imports
         for used in needed.uses[name]:
             if place[used] is not target:
-                there = renames.get(used, used.name)
-                imports.add(Import(place[used].name, there, there))
+                imports.add(Import(place[used].name, used.name, used.name))
         constants = previous is not None and all(map(needed.library.is_constant, (previous, name)))
         together = constants and previous is not None and previous.module == name.module
         body += ("\n" if together else "\n\n\n") + rendered.text.strip("\n")

@@ -7,8 +7,9 @@ to attribute: a method stays if something that stays has an attribute of its nam
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
+from graphlib import TopologicalSorter
 
 from benchmarks.upstream.sources import Import, Library, Name, Part, parts_of
 
@@ -19,7 +20,6 @@ _CALLED_FROM_OUTSIDE = ("before_", "after_", "test_")
 class Needed:
     """The definitions, and members of classes, that some definitions need.
 
-    :param library: where to look for them.
     :param entries: the definitions that are wanted; all their public members stay.
     """
 
@@ -105,11 +105,8 @@ class Needed:
         node = self.library.part(name).node
         bases = node.bases if isinstance(node, ast.ClassDef) else []
         for base in bases:
-            root = base
-            while isinstance(root, ast.Attribute | ast.Subscript):
-                root = root.value
-            assert isinstance(root, ast.Name)
-            found = self.library.resolve(name.module, root.id)
+            assert isinstance(base, ast.Name)
+            found = self.library.resolve(name.module, base.id)
             if isinstance(found, Name):
                 if found not in self.library.left_out and self._extends_others(found):
                     return True
@@ -120,25 +117,13 @@ class Needed:
     @cached_property
     def in_order(self) -> list[Name]:
         """Each definition after those that it may need while it is executed."""
-        modules: list[str] = []
+        needs: dict[str, set[str]] = {}
+        for name in sorted(self.names):
+            others = {used.module for used in self.uses[name]} - {name.module}
+            needs.setdefault(name.module, set()).update(others)
+        modules = list(TopologicalSorter({m: sorted(needs[m]) for m in needs}).static_order())
 
-        def visit(module: str) -> None:
-            if module in modules:
-                return
-            for name in self.names:
-                if name.module == module:
-                    for used in sorted(self.uses[name]):
-                        if used.module != module and used.module not in visiting:
-                            visiting.add(used.module)
-                            visit(used.module)
-            modules.append(module)
+        def place(name: Name) -> tuple[int, int]:
+            return modules.index(name.module), self.library.part(name).start
 
-        visiting: set[str] = set()
-        for module in sorted({name.module for name in self.names}):
-            visiting.add(module)
-            visit(module)
-        place: Callable[[Name], tuple[int, int]] = lambda name: (  # noqa: E731
-            modules.index(name.module),
-            self.library.part(name).start,
-        )
         return sorted(self.names, key=place)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
 
 from avalanche_dco.errors import DCOError
@@ -31,13 +31,10 @@ def portable(found: Import) -> Import:
 
 
 class Rendered:
-    """One definition as text.
+    """One definition as text."""
 
-    :param needed: what is kept of it.
-    """
-
-    def __init__(self, needed: Needed, name: Name, renames: Mapping[Name, str]):
-        self._needed, self._name, self._renames = needed, name, renames
+    def __init__(self, needed: Needed, name: Name):
+        self._needed, self._name = needed, name
         self._library: Library = needed.library
         self._source = self._library.module(name.module).source
         self.imports: set[Import] = set()
@@ -72,35 +69,19 @@ class Rendered:
         return self._library.is_left_out(self._name.module, node)
 
     def _renamed(self, node: ast.AST) -> Change | None:
-        quoted = isinstance(node, ast.Constant) and isinstance(node.value, str)
-        old = node.id if isinstance(node, ast.Name) else str(node.value) if quoted else ""  # type: ignore[attr-defined]
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node is self._definition:
-            new = self._renames.get(self._name)
-            if new is None:
-                return None
-            start = self._source.index(node.name, span(self._source, node)[0])
-            return start, start + len(node.name), new
-        if not old.isidentifier():
+        """A name that is imported under another one, or that a builtin takes the place of."""
+        if not isinstance(node, ast.Name):
             return None
-        found = self._library.resolve(self._name.module, old)
-        if not isinstance(found, Name) or old in self._library.module(found.module).first:
+        found = self._library.resolve(self._name.module, node.id)
+        if not isinstance(found, Name) or node.id in self._library.module(found.module).first:
             return None
-        new = self._library.builtins.get(found)
-        if new is None:
-            if found in self._library.left_out:
-                raise DCOError(
-                    f"{self._name.module}, line {node.lineno}: {old} is left out, and "  # type: ignore[attr-defined]
-                    f"{self._name.name} uses it. Declare what comes in its place."
-                )
-            new = self._renames.get(found, found.name)
-        if new == old:
-            return None
-        start, stop = span(self._source, node)
-        return (start + 1, stop - 1, new) if quoted else (start, stop, new)
-
-    @property
-    def _definition(self) -> ast.stmt:
-        return self._library.part(self._name).node
+        if found in self._library.left_out and found not in self._library.builtins:
+            raise DCOError(
+                f"{self._name.module}, line {node.lineno}: {node.id} is left out, and "
+                f"{self._name.name} uses it. Declare what comes in its place."
+            )
+        new = self._library.builtins.get(found, found.name)
+        return None if new == node.id else (*self._span(node), new)
 
     def _portable(self, node: ast.AST, definition: ast.stmt) -> Iterator[Change]:
         """Write what Python 3.8 does not know in another way."""

@@ -31,7 +31,7 @@ def some_sizes(shape, seed):
 
 def dense(penalty, x, strength, sizes):
     """The same step with explicit matrices, and the penalty of where it leads."""
-    coded, w = penalty.coded()
+    coded, w = penalty.coded
     W, t = explicit_matrix(coded), penalty.targets
     D = flat({name: torch.full_like(part, sizes.get(name, 0.0)) for name, part in x.items()})
     pull = 2 * strength * D[:, None] * W * w
@@ -96,7 +96,7 @@ def test_a_strength_without_bound_gives_the_projection(seed, size, couple_layers
     ImplicitStep(penalty, 1e30, dict.fromkeys(shape, size))(moved)
     assert penalty.residual(moved).norm() < 1e-6 * before.norm()
     # It is the shortest way there: along the directions only.
-    W = explicit_matrix(penalty.coded()[0])
+    W = explicit_matrix(penalty.coded[0])
     change = flat(moved) - flat(x)
     along = W @ torch.linalg.lstsq(W, change, driver="gelsd").solution
     torch.testing.assert_close(along, change, **EXACT)

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from avalanche_dco.baselines.gradient_projection import project_out
 from avalanche_dco.core.damping import (
-    DampedDiagonal,
     DampedShare,
     DampedStep,
     DampedUpdate,
@@ -92,13 +91,6 @@ def test_free_share_is_the_mean_damping():
     shares = Curvature({"0.weight": f}, {"scale": h}).free_shares(2.0)
     assert shares["scale"] == pytest.approx((1 + 1 / 3 + 1 / 7) / 3)
     assert shares.keys() == {"0.weight", "scale"}
-
-
-def test_diagonal_step():
-    h = torch.tensor([0.0, 1.0, 3.0])
-    step = DampedDiagonal(h, 2.0)
-    change = torch.tensor([1.0, 1.0, 7.0])
-    torch.testing.assert_close(change - step.correction(change), change / (1 + 2 * h))
 
 
 class TestDampedShare:

@@ -17,9 +17,7 @@ EXACT = {"rtol": 1e-10, "atol": 1e-10}
 def sampled(gradients):
     sampler = SampledDirections(gradients[0], len(gradients))
     for gradient in gradients:
-        assert not sampler.complete
         sampler.add(gradient)
-    assert sampler.complete
     return sampler.finish()
 
 

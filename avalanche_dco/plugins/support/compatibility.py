@@ -53,22 +53,17 @@ class DefaultStrength:
         self._automatic: float | None = None
         """The strength, while nobody has given or assigned another."""
         if self.dco_lambda is None:
-            self.dco_lambda = self._automatic = self._strength_alone()
+            self.dco_lambda = self._automatic = self._default_strengths()[0]
 
     @abstractmethod
-    def _strength_alone(self) -> float:
-        """The default without replay."""
-
-    @abstractmethod
-    def _strength_beside_replay(self) -> float:
-        """The default beside replay."""
+    def _default_strengths(self) -> tuple[float, float]:
+        """The defaults without and beside replay."""
 
     def before_training(self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any) -> None:
         """Look for replay."""
         if self.dco_lambda == self._automatic:
-            beside = replays(strategy)
-            self._automatic = self._strength_beside_replay() if beside else self._strength_alone()
-            self.dco_lambda = self._automatic
+            alone, beside_replay = self._default_strengths()
+            self.dco_lambda = self._automatic = beside_replay if replays(strategy) else alone
         super().before_training(strategy, *args, **kwargs)  # type: ignore[misc]
 
 

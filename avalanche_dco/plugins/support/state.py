@@ -247,10 +247,11 @@ class PluginState:
             zip(settings, entries(state["settings"], settings, "'settings'"), strict=True)
         )
         for name in self._BINDING:
-            if not _same(made_with[name], settings[name]):
+            there, here = made_with[name], settings[name]
+            if type(there) is not type(here) or there != here:
                 raise StateError(
-                    f"The state was made with {name}={made_with[name]!r}, and this {mine} has "
-                    f"{name}={settings[name]!r}. Make the plugin with the same setting."
+                    f"The state was made with {name}={there!r}, and this {mine} has "
+                    f"{name}={here!r}. Make the plugin with the same setting."
                 )
         parameters, clock = state["parameters"], state["clock"]
         if parameters is clock is state["memory"] is None:
@@ -263,10 +264,6 @@ class PluginState:
         counters = entries(clock, vars(Clock()), "'clock'")
         require(all(map(is_count, counters)), "'clock' has to be whole numbers of at least 0")
         require(state["memory"] is not None, "it has experiences but no memory of them")
-
-
-def _same(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and one == other
 
 
 def _refuse_other_model(plugin: str, parameters: dict[str, list[int]], model: nn.Module) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import signal
-import sys
 import threading
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 
@@ -20,64 +22,52 @@ from tqdm import tqdm
 from avalanche_dco.errors import DCOError
 from benchmarks.studies.faults.run import EXPERIENCES, Reference, Report, restored, run
 
+_FORK = multiprocessing.get_context("fork")
+"""From a process that has imported everything: importing takes seconds, and there are hundreds."""
+
 
 class Child:
-    """A forked process that calls a function and reports events, one line each, to its parent.
-
-    Forked from one that has imported everything: importing takes seconds, and there are hundreds.
-    """
+    """A process that calls a function with one to report events with, which reach its parent."""
 
     def __init__(self, function: Callable[[Report], None]):
-        """Start it.
-
-        :param function: what the process does; it gets the function to report with.
-        """
-        sys.stdout.flush()
-        sys.stderr.flush()
-        reading, writing = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(reading)
-            _live(function, writing)
-        os.close(writing)
-        self._events = os.fdopen(reading)
+        self._events, writing = _FORK.Pipe(duplex=False)
+        self._process = _FORK.Process(target=_live, args=(function, writing))
+        self._process.start()
+        writing.close()
 
     def until(self, wanted: Callable[[str], bool]) -> list[str]:
         """Events up to the one that is wanted, or all there are."""
-        events = []
-        for line in self._events:
-            events.append(line.strip())
-            if wanted(events[-1]):
-                break
+        events: list[str] = []
+        with suppress(EOFError):
+            while not events or not wanted(events[-1]):
+                events.append(self._events.recv())
         return events
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Send a signal; a process that has ended by itself is left alone."""
-        os.kill(self.pid, number)  # not waited for yet, so the number is still its own
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)  # not waited for yet, so the number is still its own
 
     def ended(self) -> tuple[int, list[str]]:
         """Wait for the end: exit status (negative for a signal), and all further events."""
         events = self.until(lambda event: False)
-        self._events.close()
-        _, status = os.waitpid(self.pid, 0)
-        return os.waitstatus_to_exitcode(status), events
+        self._process.join()
+        assert self._process.exitcode is not None
+        return self._process.exitcode, events
 
 
 REFUSED, DISK, INTERRUPTED, CRASHED = 3, 4, 130, 1
 """Exit statuses: an error of this package, an OSError that says what to do, Ctrl-C, anything."""
 
 
-def _live(function: Callable[[Report], None], writing: int) -> None:
+def _live(function: Callable[[Report], None], writing: Connection) -> None:
     """The life of a child."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # as Python has it: an OSError instead
     torch.set_num_threads(1)
     tqdm.set_lock(threading.RLock())  # forked processes share tqdm's: one that is killed keeps it
     warnings.simplefilter("ignore")
-
-    def report(event: str) -> None:
-        os.write(writing, f"{event}\n".encode())
-
+    report: Report = writing.send
     status = 0
     try:
         function(report)
@@ -97,10 +87,7 @@ def _live(function: Callable[[Report], None], writing: int) -> None:
 
 @dataclass
 class Tally:
-    """Counts of one kind of fault.
-
-    :param fault: its name in the table.
-    """
+    """Counts of one kind of fault."""
 
     fault: str
     tried: int = 0
@@ -176,10 +163,7 @@ class Trial:
         return events
 
     def examine(self, place: Path, finished: int) -> int:
-        """Restore, in a new process, and compare with the uninterrupted run.
-
-        :param place: folder of the run that met with the fault.
-        """
+        """Restore, in a new process, and compare with the uninterrupted run."""
         tally = self.tally
         status, events = Child(
             lambda report: report("{} {}".format(*restored(self.reference, place)))

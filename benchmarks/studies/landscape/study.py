@@ -19,12 +19,7 @@ from tqdm import tqdm
 
 from avalanche_dco.errors import SettingError
 from avalanche_dco.landscape import GradientSpectrum, LossLandscape, trajectory_spectrum
-from benchmarks.runs.kept import (
-    RESULTS,
-    add_measurements,
-    add_out_argument,
-    read_measurements,
-)
+from benchmarks.runs.kept import RESULTS, add_measurements, add_out_argument
 from benchmarks.runs.provenance import provenance
 from benchmarks.studies.landscape import figures, observations
 from benchmarks.studies.landscape.setups import SETUPS, Setup, train_to_convergence
@@ -110,16 +105,6 @@ def run(args: argparse.Namespace) -> int:
     print(summary(tables))
     print(f"numbers: {args.out}\nfigures: " + ", ".join(str(path) for path in drawn))
     return 0
-
-
-def read_tables(path: Path, data: str) -> dict[str, pd.DataFrame]:
-    """The tables of one setup, by name, as they were written."""
-    frame, _ = read_measurements(path)
-    own = frame[frame["data"] == data].drop(columns="data")
-    return {
-        str(name): table.drop(columns="table").dropna(axis=1, how="all").reset_index(drop=True)
-        for name, table in own.groupby("table", sort=False)
-    }
 
 
 def _record(args: argparse.Namespace) -> dict:

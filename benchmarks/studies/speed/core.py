@@ -68,7 +68,6 @@ def alternately(
     """Median seconds of each action, taken in turn so that a busy moment affects all alike.
 
     :param repeats: how often each is timed, after once to warm up.
-    :param actions: what to time.
     """
     seconds: dict[str, list[float]] = {name: [] for name in actions}
     for _ in range(repeats + 1):
@@ -80,10 +79,7 @@ def alternately(
 
 
 def compared(seconds: Mapping[str, float]) -> Iterator[Row]:
-    """Times against the first of them.
-
-    :param seconds: by what took them.
-    """
+    """Times against the first of them."""
     first, *_ = seconds
     for name, spent in seconds.items():
         against = {} if name == first else {"against": first, "ratio": spent / seconds[first]}
@@ -91,10 +87,7 @@ def compared(seconds: Mapping[str, float]) -> Iterator[Row]:
 
 
 def autoencoder(sizes: Sizes) -> Iterator[Row]:
-    """An update against its products at the machine's best rate, and autograd against the update.
-
-    :param sizes: how much is measured.
-    """
+    """An update against its products at the machine's best rate; autograd against the update."""
     x = _weights(mlp_256())
     square = torch.randn(sizes.side, sizes.side)
     # Two matrix products per gradient, 2 k d operations each: what the formula cannot do without.
@@ -117,10 +110,7 @@ def autoencoder(sizes: Sizes) -> Iterator[Row]:
 
 
 def penalty(sizes: Sizes) -> Iterator[Row]:
-    """Every form of the penalty's step against the two matrix products that it consists of.
-
-    :param sizes: how much is measured.
-    """
+    """Every form of the penalty's step against the two matrix products that it consists of."""
     x = _weights(mlp_256(), leaves=True)
     directions = Directions.random(x, sizes.k)
     steps: dict[str, Action] = {
@@ -135,10 +125,7 @@ def penalty(sizes: Sizes) -> Iterator[Row]:
 
 
 def tasks(sizes: Sizes) -> Iterator[Row]:
-    """The penalty's step after few and after many tasks, for each method.
-
-    :param sizes: how much is measured.
-    """
+    """The penalty's step after few and after many tasks, for each method."""
     model = mlp_256()
     x = _weights(model, leaves=True)
     k = sizes.k // 5  # DCO holds as many for each of all tasks
@@ -159,10 +146,7 @@ def tasks(sizes: Sizes) -> Iterator[Row]:
 
 
 def growth(sizes: Sizes) -> Iterator[Row]:
-    """The exponents with which times grow in k and in the number of weights d.
-
-    :param sizes: how much is measured.
-    """
+    """The exponents with which times grow in k and in the number of weights d."""
     x = _weights(mlp_256(), leaves=True)
     networks = [_weights(MLP(784, hidden_size=w), leaves=True) for w in sizes.widths]
     for variable, at, cases in (
@@ -249,10 +233,7 @@ def _curvature(model: nn.Module, samples: int) -> Curvature:
 
 
 class AutogradAutoencoder:
-    """The convolutions of the paper's supplement, one gradient at a time, trained with autograd.
-
-    :param directions: where it starts.
-    """
+    """The convolutions of the paper's supplement, one gradient at a time, trained with autograd."""
 
     def __init__(self, directions: Directions):
         self.layers = {

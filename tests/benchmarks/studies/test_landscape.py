@@ -26,10 +26,20 @@ from benchmarks.studies.landscape.observations import (
     within,
 )
 from benchmarks.studies.landscape.setups import SETUPS, train_to_convergence
-from benchmarks.studies.landscape.study import evaluation_batches, read_tables
+from benchmarks.studies.landscape.study import evaluation_batches
 
 TABLES = ("spectrum", "axis", "observation1", "observation2", "observation3", "cone")
 QUICK = ["--data", "digits", "--draws", "60", "--steps", "700", "--max-steps", "6000"]
+
+
+def read_tables(path: Path, data: str) -> dict[str, pd.DataFrame]:
+    """The tables of one setup, by name, as they were written."""
+    frame, _ = read_measurements(path)
+    own = frame[frame["data"] == data].drop(columns="data")
+    return {
+        str(name): table.drop(columns="table").dropna(axis=1, how="all").reset_index(drop=True)
+        for name, table in own.groupby("table", sort=False)
+    }
 
 
 def on_axis(spectrum: pd.DataFrame) -> list[int]:

@@ -51,7 +51,7 @@ from contextlib import nullcontext
 from pack.shapes import Number, Shape, Table, warn
 
 
-def _helper(first: Table, second: Table) -> Table:
+def _joined(first: Table, second: Table) -> Table:
     """A line of documentation that goes beyond eighty-eight columns and has to be wrapped."""
     names = set(first) | set(second)
     return {name: first | second for name in names}
@@ -72,7 +72,7 @@ class Plugin(Checks, Shape):
             for one, other in zip(tables, tables[1:], strict=False):
                 warn("not in the bundle")
                 if isinstance(one, dict | list):
-                    return _helper(one, other)
+                    return _joined(one, other)
         return random.random() + self.area()
 '''
 
@@ -85,6 +85,7 @@ def library(folder: Path, **arguments: object) -> Library:
 
 
 ENTRY = Name("pack.plugin", "Plugin")
+IMPORT = "from pack.numbers import _helper\n"
 
 
 def test_one_module_of_two(tmp_path: Path) -> None:
@@ -107,7 +108,6 @@ def test_one_module_of_two(tmp_path: Path) -> None:
         "Union[int, float]",
         "Dict[str, Number]",
         "from typing_extensions import TypeAlias",
-        "def _plugin_helper",
         "{**first, **second}",
         "set(first) | set(second)",
         "(dict, list)",
@@ -136,11 +136,22 @@ def test_what_is_left_out_may_not_be_used(tmp_path: Path) -> None:
 
 
 def test_modules_that_would_import_each_other_are_refused(tmp_path: Path) -> None:
-    needed = Needed(library(tmp_path), [ENTRY])
-    needed.uses[Name("pack.shapes", "Shape")].add(ENTRY)
-    targets = [Target("new/a.py", ("pack.plugin",), "A."), Target("new/b.py", ("pack.",), "B.")]
+    made = library(tmp_path)
+    helper = "def _helper(x: Number) -> Number:\n    return x * x\n"
+    own = SHAPES.replace(helper, "").replace("import TypeAlias\n", f"import TypeAlias\n{IMPORT}")
+    (tmp_path / "pack" / "shapes.py").write_text(own)
+    (tmp_path / "pack" / "numbers.py").write_text("def _helper(x):\n    return x * x\n")
+    sources = ("pack.plugin", "pack.numbers")
+    targets = [Target("new/a.py", sources, "A."), Target("new/b.py", ("pack.shapes",), "B.")]
     with pytest.raises(DCOError, match=r"new/[ab]\.py -> new/[ab]\.py -> new/[ab]\.py"):
-        composed(needed, targets)
+        composed(Needed(made, [ENTRY]), targets)
+
+
+def test_two_definitions_of_the_same_name_are_refused(tmp_path: Path) -> None:
+    made = library(tmp_path)
+    (tmp_path / "pack" / "plugin.py").write_text(PLUGIN.replace("_joined", "_helper"))
+    with pytest.raises(DCOError, match=r"_helper of pack.* would both go to new\.py"):
+        composed(Needed(made, [ENTRY]), [Target("new.py", ("pack.",), "New.")])
 
 
 def test_settings_become_a_constructor() -> None:
