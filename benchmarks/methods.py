@@ -56,6 +56,7 @@ _NOT_SETTINGS = {"device", "verbose"}  # they change no result
 class Method:
     """A method to compare, as data.
 
+    :param name: what tables and commands call it.
     :param constructor: called with the setting and the strategy's arguments, all by keyword.
     :param plugin: the class or function whose arguments are the method's settings; None if it
         has none.

@@ -20,6 +20,7 @@ Grid = Mapping[str, tuple[Any, ...]]
 class Preset:
     """Settings of one benchmark.
 
+    :param training: how the network is trained.
     :param methods: settings of the methods that have any, by name; a name of :class:`Training`
         among them replaces that value for this method.
     :param grids: values to try on a validation split, by method; they go before the method's own

@@ -18,7 +18,12 @@ from avalanche_dco.errors import SettingError
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns belong to a task: (shared | own_1 | ... | own_n)."""
+    """Which columns belong to a task: (shared | own_1 | ... | own_n).
+
+    :param shared: number of shared columns.
+    :param own: number of own columns per task.
+    :param tasks: number of tasks, n.
+    """
 
     shared: int
     own: int
@@ -35,7 +40,10 @@ class Layout:
         return self.shared + self.tasks * self.own
 
     def columns(self, device: torch.device) -> list[Tensor]:
-        """For each task the numbers of its columns: the shared ones and its own."""
+        """For each task the numbers of its columns: the shared ones and its own.
+
+        :param device: where they are wanted.
+        """
         numbers = torch.arange(self.k, device=device)
         own = map(self.own_columns, range(self.tasks))
         return [torch.cat([numbers[: self.shared], numbers[part]]) for part in own]
@@ -48,6 +56,7 @@ class Layout:
     def confined(self, directions: Directions, users: Mapping[str, int]) -> Directions:
         """Leave parameters that one task alone uses a part in its own columns only.
 
+        :param directions: the columns.
         :param users: these parameters and the number of the task.
         """
         factors = dict(directions.factors)
@@ -62,6 +71,7 @@ class Layout:
 class CompressedTasks:
     """The directions of n tasks in k columns.
 
+    :param directions: the columns.
     :param layout: which of them belong to which task.
     :param targets: n x (shared + own), row j the codes of x_j* under task j's directions; for a
         penalty that does not couple layers n x parameters x (shared + own).

@@ -80,6 +80,8 @@ def compress(
     :param k: number of columns to be held afterwards, for all tasks together.
     :param shares: the shares of the new task's gradients along each of its directions; None for
         the paper's loss, in which all directions count alike.
+    :param updates: number of updates of Adam.
+    :param lr: its learning rate.
     :param rho: factor on the loss, which is the relative reconstruction error.
     :param start: where to start from: the shared columns and, of every task's own, those with the
         largest part in the loss (``"previous"``), or small random numbers (``"noise"``).

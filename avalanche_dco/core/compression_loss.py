@@ -31,7 +31,9 @@ def lost_energy(
 
     :param directions: B, the compressed columns; ``grad`` of their factors is set.
     :param columns: for each task, the numbers of its columns.
+    :param old: what they are fitted to.
     :param weights: for each task, the diagonal of Q_j.
+    :param rho: factor on the derivatives.
     """
     grams = _Products(directions, directions)
     crosses = _Products(directions, old.directions)
@@ -75,6 +77,7 @@ class _Products:
     def derivatives(self, name: str, of_total: Tensor) -> tuple[Tensor, Tensor]:
         """Those of one parameter's U and V, W' held fast.
 
+        :param name: the parameter.
         :param of_total: the derivative with respect to W^T W'.
         """
         UU, VV, columns = self._of.pop(name)  # frees its memory

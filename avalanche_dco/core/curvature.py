@@ -34,6 +34,7 @@ class CurvatureEstimator:
 
     Call :meth:`observe` for each batch, then :meth:`finish`.
 
+    :param model: the model.
     :param parameters: the parameters whose curvature is wanted, by name.
     """
 
@@ -48,6 +49,7 @@ class CurvatureEstimator:
         """Take in one batch.
 
         :param forward: runs the model on the batch and returns its outputs.
+        :param samples: the number of samples in the batch.
         """
         with rnn_backward_in_eval_mode(self._model):
             with (
@@ -90,6 +92,8 @@ class CurvatureEstimator:
 class _Layer:
     """One layer's running sums.
 
+    :param module: the layer.
+    :param weight: the name of its weight.
     :param bias: the name of its bias; None if it has none, or none whose curvature is wanted.
     """
 
@@ -112,6 +116,8 @@ class _Layer:
         """Take in the calls of one batch.
 
         :param calls: the inputs of each call, and the gradient at its outputs.
+        :param gradients: of all parameters.
+        :param samples: the number of samples in the batch.
         """
         reached = [(inputs, delta) for inputs, delta in calls if delta is not None]
         if not reached or self._explained is False:

@@ -46,6 +46,7 @@ def eigen(factor: Tensor) -> tuple[Tensor, Tensor]:
 class DampedStep:
     """(I + lambda S (x) A)^-1, applied to the update of one layer.
 
+    :param factors: the layer's curvature.
     :param strength: lambda.
     :param negligible: directions along which a step is shortened by less than this share are left
         out, as far as whole rows or columns of U_S and U_A have no others; exact for 0.
@@ -153,6 +154,7 @@ class DampedUpdate:
     between.
 
     :param curvature: of all past tasks.
+    :param parameters: the model's parameters by name.
     :param strength: lambda.
     :param negligible: see :class:`DampedStep`.
     :param every: how many updates are damped together.

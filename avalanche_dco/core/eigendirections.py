@@ -48,6 +48,7 @@ from avalanche_dco.core.factors import Factors, Weights
 def eigendirections(directions: Directions, k: int) -> Directions:
     """The k largest eigendirections of every parameter's matrix.
 
+    :param directions: any number of them.
     :param k: how many to return; a parameter with fewer has a part in as many as it has.
     """
     factors = {name: _eigen_of(f, k) for name, f in directions.factors.items()}
@@ -63,6 +64,7 @@ def merge(
     :param previous: what this function returned after the last task; None for the first.
     :param new: the new task's directions, any number of them.
     :param x_star: the new task's weights x*, where the model is now.
+    :param k: number of directions to keep.
     :return: all tasks, and the share of the directions' energy that k of them do not hold.
     """
     old = {} if previous is None else previous.directions.factors

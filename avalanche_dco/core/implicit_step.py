@@ -40,6 +40,7 @@ _COLUMNS_AT_A_TIME = 512
 class _CodeSystem:
     """``(shift I + sqrt(w) W^T D W sqrt(w)) y = sqrt(w) r`` for some parameters, factored.
 
+    :param directions: the directions of these parameters.
     :param columns: the codes that it is about.
     :param roots: sqrt(w) of these codes.
     :param factor: its Cholesky factor, lower triangular.
@@ -91,6 +92,7 @@ def _solve(factor: Tensor, r: Tensor) -> Tensor:
 class ImplicitStep:
     """The step of one penalty with one strength and one step size per parameter.
 
+    :param penalty: the penalty.
     :param strength: lambda.
     :param sizes: the positive step sizes of the parameters that move; all others stay.
     """
@@ -108,6 +110,7 @@ class ImplicitStep:
     def __call__(self, x: Weights, max_grad_norm: float | None = None) -> Tensor:
         """Move the parameters in place.
 
+        :param x: the model's parameters by name.
         :param max_grad_norm: the longest gradient with which the penalty may move them.
         :return: the penalty of the weights after the step, a scalar in double precision.
         """

@@ -144,6 +144,7 @@ class Curvature:
     def from_state(cls, state: Any, shapes: Mapping[str, Sequence[int]]) -> Curvature:
         """The curvature that :meth:`state` was taken of; a StateError for anything else.
 
+        :param state: the state.
         :param shapes: of the parameters of the model that it belongs to.
         """
         layers, diagonal, tasks = entries(state, ("layers", "diagonal", "tasks"), "the curvature")
@@ -169,7 +170,10 @@ class Curvature:
         }
 
     def adapted_to(self, parameters: Mapping[str, Tensor]) -> Curvature:
-        """The same for parameters that may have grown, or moved to another device or precision."""
+        """The same for parameters that may have grown, or moved to another device or precision.
+
+        :param parameters: the model's parameters as they are now.
+        """
         biases = {bias_of(name) for name, f in self.layers.items() if f.bias}
         held = self.layers.keys() | self.diagonal.keys() | biases
         missing = sorted(held - parameters.keys())

@@ -69,6 +69,8 @@ class Penalty:
         """The penalty of one task.
 
         :param x: the weights to be kept, x_j*.
+        :param directions: the task's.
+        :param couple_layers: whether codes are summed over parameters.
         """
         coded = directions if couple_layers else directions.by_parameter()
         return cls(directions, coded.encode(x), couple_layers=couple_layers)
@@ -163,6 +165,7 @@ class Penalty:
     def value(self, residual: Tensor, strength: float) -> Tensor:
         """The penalty itself, a scalar.
 
+        :param residual: of the weights.
         :param strength: lambda.
         """
         return strength * ((self.coded[1] * residual) @ residual + self.constant)
@@ -176,7 +179,9 @@ class Penalty:
     ) -> dict[str, Tensor]:
         """The gradient with respect to some parameters.
 
+        :param residual: of the weights.
         :param strength: lambda.
+        :param names: the parameters.
         :param max_norm: if the gradient is longer than this, it is scaled down to it.
         """
         directions, weights = self.coded
@@ -223,7 +228,12 @@ class Penalty:
 
 
 def shortening(gradient: list[Tensor], max_norm: float | None, most: float = 1.0) -> Tensor | float:
-    """The factor that brings the gradient's l2 norm down to ``max_norm``, or ``most``."""
+    """The factor that brings the gradient's l2 norm down to ``max_norm``, or ``most``.
+
+    :param gradient: its parts.
+    :param max_norm: None for any norm.
+    :param most: what the factor is at most.
+    """
     if max_norm is None or not gradient:
         return most
     norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradient]))

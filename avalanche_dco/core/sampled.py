@@ -45,6 +45,7 @@ class SampledDirections:
     """Takes in k gradients and makes k directions of them.
 
     :param like: the parameters, for their names, shapes, dtypes and devices.
+    :param k: number of directions.
     """
 
     def __init__(self, like: Weights, k: int):
@@ -106,6 +107,7 @@ class SampledDirections:
 class Sampled:
     """Directions that are gradients.
 
+    :param directions: the directions.
     :param lost: the share of the gradients' energy that is not of rank one, and lost.
     :param vanished: the share of gradients that vanish: the squares of all their entries underflow.
     """

@@ -77,6 +77,8 @@ class GradientBudget(SupervisedPlugin):
 
     Give the strategy more epochs than can be needed. What a method computes after training, such as
     importances, comes on top.
+
+    :param budgets: gradient evaluations for each experience.
     """
 
     def __init__(self, budgets: list[int]):

@@ -29,6 +29,7 @@ _FIXED = ("python", "versions", "git_commit")  # what may not change while a run
 class RunOptions:
     """How runs are made, without influence on their numbers but for rounding.
 
+    :param out: where the folders of runs are.
     :param made_by: command, versions and commit, see :func:`benchmarks.runs.provenance.provenance`.
     """
 

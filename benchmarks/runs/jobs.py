@@ -22,6 +22,8 @@ class Job:
     :param protocol: the benchmark whose stream, network and settings are used.
     :param benchmark: what results call it; differs from the protocol where a file took the place of
         the data.
+    :param preset: name of the preset that the settings started from.
+    :param training: how the network is trained.
     :param settings: every argument of the method, with its value.
     :param split: what is evaluated: the test data, or a part of the training data held out.
     :param hashes: SHA-256 of the data, by file.

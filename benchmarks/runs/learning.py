@@ -89,6 +89,7 @@ class Outcome:
     """What a run has shown.
 
     :param metrics: what the logger recorded: errors, as fractions, and costs.
+    :param memory_bytes: what the method keeps between experiences.
     """
 
     metrics: pd.DataFrame

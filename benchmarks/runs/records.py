@@ -37,7 +37,11 @@ COSTS = ("gradient_evaluations", "seconds", "memory_bytes", "peak_megabytes")
 
 
 class DamagedRunError(DCOError):
-    """The files of a finished run, or of a study, are not as they were written."""
+    """The files of a finished run, or of a study, are not as they were written.
+
+    :param place: the run's folder, or the study.
+    :param reason: what is wrong with it.
+    """
 
     def __init__(self, place: Path, reason: str):
         super().__init__(f"{place}: {reason}")

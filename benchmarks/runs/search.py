@@ -100,6 +100,7 @@ class Search:
     """Asks for one combination of settings after the other; see the module.
 
     :param coordinates: what each setting may be, the most important ones first.
+    :param tries: how many combinations may be tried.
     """
 
     def __init__(self, coordinates: Mapping[str, Ladder | Choice], tries: int):

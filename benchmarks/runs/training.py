@@ -23,6 +23,8 @@ class Bfloat16Training(nn.Module):
     there (EWC's and MAS' importances, GPM's inputs, LwF's teacher).
 
     Faster for convolutions on a CPU that has products of bfloat16, and maybe far slower on others.
+
+    :param network: the network; in training its outputs are cast to float32.
     """
 
     def __init__(self, network: nn.Module):

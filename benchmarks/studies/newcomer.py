@@ -52,7 +52,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def newcomer(data_root: Path, experiences: int = 5) -> dict[str, list[float]]:
-    """Processor seconds of each experience, by method."""
+    """Processor seconds of each experience, by method.
+
+    :param data_root: folder that holds MNIST.
+    :param experiences: how many of the five are learned.
+    """
     benchmark = SplitMNIST(5, seed=1, dataset_root=data_root)
     strategies = {}
     for method, plugins in _PLUGINS.items():

@@ -20,6 +20,7 @@ _CALLED_FROM_OUTSIDE = ("before_", "after_", "test_")
 class Needed:
     """The definitions, and members of classes, that some definitions need.
 
+    :param library: where to look for them.
     :param entries: the definitions that are wanted; all their public members stay.
     """
 

@@ -31,7 +31,10 @@ def portable(found: Import) -> Import:
 
 
 class Rendered:
-    """One definition as text."""
+    """One definition as text.
+
+    :param needed: what is kept of it.
+    """
 
     def __init__(self, needed: Needed, name: Name):
         self._needed, self._name = needed, name

@@ -35,7 +35,10 @@ class Import:
 
 @dataclass(frozen=True)
 class Part:
-    """A statement with its decorators, the comment above it and the string below it."""
+    """A statement with its decorators, the comment above it and the string below it.
+
+    :param start: where it starts in the source.
+    """
 
     name: str
     node: ast.stmt
@@ -158,6 +161,7 @@ def _imports(body: Iterable[ast.stmt], typing_only: bool) -> Iterator[Import]:
 class Library:
     """The modules to take definitions from.
 
+    :param root: the folder that they are in.
     :param packages: the packages to follow names into.
     :param left_out: definitions that do not go there.
     :param without: members of classes that are left out, ``Class.member``.

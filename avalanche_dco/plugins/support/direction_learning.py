@@ -36,6 +36,11 @@ def sample_directions(
 ) -> tuple[Directions, Tensor] | None:
     """Make directions of gradients of single samples at x_i*, with dropout off.
 
+    :param strategy: its model, and the data that it has adapted.
+    :param constrained: the parameters to find directions for.
+    :param k: number of directions.
+    :param x_star: x_i*.
+    :param wait: is told the pace.
     :param like_trained: whether they have to be of the length of trained directions.
     :param eigen: whether to take eigendirections instead of the gradients themselves.
     :return: as :func:`learn_directions`.
@@ -79,6 +84,10 @@ def learn_directions(
     """Fit directions to gradients of the task.
 
     :param strategy: its evaluator receives the reconstruction errors.
+    :param sampler: samples the gradients.
+    :param directions: where to start from.
+    :param wait: is told the pace.
+    :param updates: number of autoencoder updates at most.
     :param settings: other arguments of :func:`avalanche_dco.core.autoencoder.fit_directions`.
     :return: the directions and the shares of the gradients along them; None where all gradients
         vanish.

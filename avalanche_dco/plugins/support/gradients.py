@@ -138,6 +138,7 @@ class GradientSampler(ABC):
 class TrajectorySampler(GradientSampler):
     """Gradients of the criterion while the model moves on by plain SGD near x_i*.
 
+    :param x_star: x_i*.
     :param tau: gradients per move of the model.
     :param lr: eta, the learning rate of these moves.
     :param gamma_2: pull towards x_i* after the m gradients of an update.

@@ -66,10 +66,12 @@ def _published(
 class Setting:
     """One argument.
 
+    :param default: its default.
     :param meaning: what it is; sentences, of which the first begins with a noun.
     :param symbol: what Algorithm 1 calls it.
     :param published: values of the paper and its authors' code by benchmark; ``""`` for all others.
     :param at_least: the smallest number that it may be.
+    :param at_most: the largest.
     :param above: a number that it has to exceed, instead of ``at_least``.
     :param none: what None means; None is refused without it.
     :param choices: the values that it may have, and what each of them means.

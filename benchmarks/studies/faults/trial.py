@@ -87,7 +87,10 @@ def _live(function: Callable[[Report], None], writing: Connection) -> None:
 
 @dataclass
 class Tally:
-    """Counts of one kind of fault."""
+    """Counts of one kind of fault.
+
+    :param fault: its name in the table.
+    """
 
     fault: str
     tried: int = 0
@@ -163,7 +166,10 @@ class Trial:
         return events
 
     def examine(self, place: Path, finished: int) -> int:
-        """Restore, in a new process, and compare with the uninterrupted run."""
+        """Restore, in a new process, and compare with the uninterrupted run.
+
+        :param place: folder of the run that met with the fault.
+        """
         tally = self.tally
         status, events = Child(
             lambda report: report("{} {}".format(*restored(self.reference, place)))

@@ -68,6 +68,7 @@ def alternately(
     """Median seconds of each action, taken in turn so that a busy moment affects all alike.
 
     :param repeats: how often each is timed, after once to warm up.
+    :param actions: what to time.
     """
     seconds: dict[str, list[float]] = {name: [] for name in actions}
     for _ in range(repeats + 1):
@@ -79,7 +80,10 @@ def alternately(
 
 
 def compared(seconds: Mapping[str, float]) -> Iterator[Row]:
-    """Times against the first of them."""
+    """Times against the first of them.
+
+    :param seconds: by what took them.
+    """
     first, *_ = seconds
     for name, spent in seconds.items():
         against = {} if name == first else {"against": first, "ratio": spent / seconds[first]}
@@ -87,7 +91,10 @@ def compared(seconds: Mapping[str, float]) -> Iterator[Row]:
 
 
 def autoencoder(sizes: Sizes) -> Iterator[Row]:
-    """An update against its products at the machine's best rate; autograd against the update."""
+    """An update against its products at the machine's best rate, and autograd against the update.
+
+    :param sizes: how much is measured.
+    """
     x = _weights(mlp_256())
     square = torch.randn(sizes.side, sizes.side)
     # Two matrix products per gradient, 2 k d operations each: what the formula cannot do without.
@@ -110,7 +117,10 @@ def autoencoder(sizes: Sizes) -> Iterator[Row]:
 
 
 def penalty(sizes: Sizes) -> Iterator[Row]:
-    """Every form of the penalty's step against the two matrix products that it consists of."""
+    """Every form of the penalty's step against the two matrix products that it consists of.
+
+    :param sizes: how much is measured.
+    """
     x = _weights(mlp_256(), leaves=True)
     directions = Directions.random(x, sizes.k)
     steps: dict[str, Action] = {
@@ -125,7 +135,10 @@ def penalty(sizes: Sizes) -> Iterator[Row]:
 
 
 def tasks(sizes: Sizes) -> Iterator[Row]:
-    """The penalty's step after few and after many tasks, for each method."""
+    """The penalty's step after few and after many tasks, for each method.
+
+    :param sizes: how much is measured.
+    """
     model = mlp_256()
     x = _weights(model, leaves=True)
     k = sizes.k // 5  # DCO holds as many for each of all tasks
@@ -146,7 +159,10 @@ def tasks(sizes: Sizes) -> Iterator[Row]:
 
 
 def growth(sizes: Sizes) -> Iterator[Row]:
-    """The exponents with which times grow in k and in the number of weights d."""
+    """The exponents with which times grow in k and in the number of weights d.
+
+    :param sizes: how much is measured.
+    """
     x = _weights(mlp_256(), leaves=True)
     networks = [_weights(MLP(784, hidden_size=w), leaves=True) for w in sizes.widths]
     for variable, at, cases in (
@@ -233,7 +249,10 @@ def _curvature(model: nn.Module, samples: int) -> Curvature:
 
 
 class AutogradAutoencoder:
-    """The convolutions of the paper's supplement, one gradient at a time, trained with autograd."""
+    """The convolutions of the paper's supplement, one gradient at a time, trained with autograd.
+
+    :param directions: where it starts.
+    """
 
     def __init__(self, directions: Directions):
         self.layers = {

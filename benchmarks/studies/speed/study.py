@@ -97,7 +97,10 @@ def _rows(sizes: core.Sizes, data_root: Path | None) -> Iterator[core.Row]:
 
 
 def plot(frame: pd.DataFrame) -> Figure:
-    """Times of steps over tasks, and of whole trainings against Naive's."""
+    """Times of steps over tasks, and of whole trainings against Naive's.
+
+    :param frame: the measurements.
+    """
     figure = Figure(figsize=(9.5, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     for index, (method, rows) in enumerate(frame[frame["part"] == "tasks"].groupby("case")):

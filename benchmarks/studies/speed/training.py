@@ -43,6 +43,7 @@ def trainings(sizes: Sizes, data_root: Path | None) -> Iterator[Row]:
     The network, epochs and batches of each benchmark are the preset paper's; the plugins of this
     package have their default settings.
 
+    :param sizes: how much is measured.
     :param data_root: folder that holds MNIST; without it Split MNIST is left out.
     """
     threads = torch.get_num_threads()
@@ -92,7 +93,10 @@ def _jobs(plan: Plan, seed: int, *, quick: bool) -> Iterator[Job]:
 
 
 def others(sizes: Sizes) -> Iterator[Row]:
-    """What else was made faster, each against the plain way of doing it."""
+    """What else was made faster, each against the plain way of doing it.
+
+    :param sizes: how much is measured.
+    """
     for actions, repeats in (
         (_fisher(sizes.samples), sizes.repeats),
         (_convolutions(min(64, sizes.samples)), sizes.repeats),
