@@ -137,8 +137,7 @@ class DCOCompPlugin(DirectionConstrainedPlugin):
         meaning="what a compression is to reconstruct.",
         choices={
             "gradients": "directions, weighted by the share of their task's gradients along them",
-            "directions": "as in the paper's Eq. (dco_comp1), all directions alike, which forgets "
-            "more",
+            "directions": "as in the paper's Eq. (dco_comp1), all directions alike",
         },
     )
 
