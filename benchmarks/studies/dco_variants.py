@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -32,31 +32,55 @@ class FactoredDCO(DCOPlugin):
     starts_from_samples = False
     updates = 50
     decay = 0.99
+    gram_every = 1
+    """Updates between two computations of S = W^T W; in between it is held fast."""
+    blocks = 1
+    """Parts of the directions, of which each is fitted by itself to a part of the gradients."""
 
     def _learn_directions(self, strategy: Any, stream: Any, x_star: Any) -> Any:
         constrained = self._constrained(strategy)
-        found = _sampled(strategy, constrained, 4 * self.k, x_star)
-        gradients = found.like_trained().directions
-        if self.starts_from_samples:
-            start = _sampled(strategy, constrained, self.k, x_star).like_trained().directions
-        else:
-            start = Directions.random(constrained, self.k)
+        gradients = _sampled(strategy, constrained, 4 * self.k, x_star).like_trained().directions
+        numbers, size, found = torch.arange(gradients.k), self.k // self.blocks, []
+        for block in range(self.blocks):
+            if self.starts_from_samples:
+                start = _sampled(strategy, constrained, size, x_star).like_trained().directions
+            else:
+                start = Directions.random(constrained, size)
+            self._fit(start, gradients.select(numbers[block :: self.blocks]))
+            found.append(start)
+        return reduce(Directions.cat, found), torch.ones(self.k)
+
+    def _fit(self, start: Directions, gradients: Directions) -> None:
         tensors = [t.requires_grad_() for f in start.factors.values() for t in (f.U, f.V)]
         optimizer = torch.optim.Adam(tensors, lr=self.autoencoder_lr)
         schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, self.decay)
         with torch.enable_grad():
-            for _ in range(self.updates):
+            for update in range(self.updates):
                 batch = gradients.select(torch.randperm(gradients.k)[: self.gradients_per_update])
                 energy = batch.gram().diagonal().sum()
                 C = start.cross(batch)
-                lost = ((start.gram() @ C - 2 * C) * C).sum() / energy
+                if update % self.gram_every == 0:
+                    S = start.gram()
+                lost = ((S @ C - 2 * C) * C).sum() / energy
+                S = S.detach()
                 optimizer.zero_grad()
                 (self.rho * lost).backward()
                 optimizer.step()
                 schedule.step()
         for f in start.factors.values():
             f.U, f.V = f.U.detach(), f.V.detach()
-        return start, torch.ones(self.k)
+
+
+class StaleGram(FactoredDCO):
+    """The same with S = W^T W computed for one update of five."""
+
+    gram_every = 5
+
+
+class InBlocks(FactoredDCO):
+    """The same in ten blocks of k / 10 directions, whose S has a hundredth of the entries."""
+
+    blocks = 10
 
 
 class SampledAndFitted(FactoredDCO):
@@ -126,6 +150,8 @@ VARIANTS = {
     "coupled": Variant("coupled layers", _SAMPLED | {"couple_layers": True}),
     "eigen": Variant("closed-form directions", {"dco_lambda": 100.0}, EigenDCO),
     "factored": Variant("50 factored updates", _SAMPLED, FactoredDCO),
+    "factored-stale": Variant("50 factored updates, S = WᵀW in every fifth", _SAMPLED, StaleGram),
+    "factored-blocks": Variant("50 factored updates in 10 blocks", _SAMPLED, InBlocks),
     "sampled-factored": Variant("sampled, then 10 factored updates", _SAMPLED, SampledAndFitted),
     "trained-50": Variant("50 updates with m = 16", _TRAINED | {"autoencoder_updates": 50}),
     "trained-200": Variant("200 updates with m = 16", _TRAINED),

@@ -2,23 +2,37 @@
 
 import pandas as pd
 import pytest
+import torch
 
 from avalanche_dco import DCOPlugin
+from avalanche_dco.core.directions import Directions
 from benchmarks.report.study_tables import against_naive, cost_of_dco
 from benchmarks.runs.kept import study_path, write_measurements
 from benchmarks.runs.training import Training
 from benchmarks.studies.cost_of_dco import measured, plot
-from benchmarks.studies.dco_variants import VARIANTS, EigenDCO, FactoredDCO
+from benchmarks.studies.dco_variants import VARIANTS, EigenDCO, FactoredDCO, InBlocks, StaleGram
 
 TRAINING = Training(epochs=1, batch_size=64, lr=0.01, weight_decay=0.0, experiences=2)
 
 
 @pytest.mark.parametrize(
     "name",
-    ["naive", "default", "eigen", "factored", "sampled-factored", "comp", "comp-trained", "paper"],
+    [
+        "naive",
+        "default",
+        "eigen",
+        "factored",
+        "factored-stale",
+        "factored-blocks",
+        "sampled-factored",
+        "comp",
+        "comp-trained",
+        "paper",
+    ],
 )
 def test_a_variant_is_measured(name, monkeypatch):
     monkeypatch.setattr(FactoredDCO, "updates", 2)
+    monkeypatch.setattr(InBlocks, "blocks", 2)
     few = {"k": 6, "autoencoder_updates": 2, "gradients_per_update": 2, "push_epochs": 1}
     published = DCOPlugin.published("permuted-digits")
     monkeypatch.setattr(DCOPlugin, "published", lambda benchmark: published | few)
@@ -71,11 +85,39 @@ def test_times_are_over_naives_of_the_same_seed_and_means_over_seeds(tmp_path):
         "seeds": "2",
     }
     assert shown.rows[0]["less the default's"] == "+9.50"
-    assert named(plot(frame)) == ["1: Default", "19: the paper's setting (test data)"]
+    assert named(plot(frame)) == ["1: Default", "21: the paper's setting (test data)"]
     paper = frame[-2:].assign(variant="paper", what="the paper's setting")
-    assert named(plot(pd.concat([frame, paper]))) == ["1: Default", "19: the paper's setting"]
+    assert named(plot(pd.concat([frame, paper]))) == ["1: Default", "21: the paper's setting"]
 
 
 def named(figure):
     (legend,) = figure.legends
     return [text.get_text() for text in legend.get_texts()]
+
+
+class TestFactoredUpdates:
+    def test_they_lose_less_of_the_gradients_than_where_they_started(self):
+        torch.manual_seed(0)
+        like = {"w": torch.zeros(5, 4, dtype=torch.float64)}
+        start, gradients = Directions.random(like, 4), Directions.random(like, 12)
+        before = lost(start, gradients)
+        FactoredDCO(k=4)._fit(start, gradients)
+        assert lost(start, gradients) < 0.7 * before
+
+    def test_a_gram_matrix_for_every_update_is_the_plain_fit(self, monkeypatch):
+        like = {"w": torch.zeros(5, 4, dtype=torch.float64)}
+        gradients = Directions.random(like, 12)
+        fitted = []
+        for plugin in (FactoredDCO(k=4), StaleGram(k=4)):
+            monkeypatch.setattr(StaleGram, "gram_every", 1)
+            torch.manual_seed(0)
+            fitted.append(Directions.random(like, 4))
+            plugin._fit(fitted[-1], gradients)
+        assert torch.equal(fitted[0].gram(), fitted[1].gram())
+
+
+def lost(directions, gradients):
+    """The share of the gradients' energy that the directions do not reconstruct."""
+    C = directions.cross(gradients)
+    energy = gradients.gram().diagonal().sum()
+    return float(1 + ((directions.gram() @ C - 2 * C) * C).sum() / energy)
