@@ -172,7 +172,11 @@ def plot(frame: pd.DataFrame) -> Figure:
             )
             axes.annotate(str(number), point, (4, 3), textcoords="offset points", fontsize=8)
         finish_panel(axes, benchmark, points)
-        axes.set(xlabel="Training time over Naive's", ylabel="Average validation error (%)")
+        axes.set(
+            yscale="linear",  # too narrow a range for a logarithmic one
+            xlabel="Training time over Naive's",
+            ylabel="Average validation error (%)",
+        )
     figure.legend(
         [drawn[key] for key in sorted(drawn)],
         [f"{number}: {what}" for number, what in sorted(drawn)],

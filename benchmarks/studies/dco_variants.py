@@ -159,7 +159,7 @@ VARIANTS = {
                            _TRAINED | {"autoencoder_updates": 50, "gradients_per_update": 4}),
     "trained-decay": Variant("50 updates with m = 16, rate times 0.99",
                              _TRAINED | {"autoencoder_updates": 50, "autoencoder_lr_decay": 0.99}),
-    "trained-stop": Variant("updates with m = 16 until the error stops to fall",
+    "trained-stop": Variant("updates with m = 16 until the error stops falling",
                             _TRAINED | {"autoencoder_tolerance": 0.05}),
     "comp": Variant("DCO-COMP", plugin=DCOCompPlugin),
     "comp-trained": Variant("DCO-COMP, trained with m = 16",
