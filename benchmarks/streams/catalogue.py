@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 from avalanche.benchmarks import CLScenario
-from avalanche.benchmarks.classic import PermutedMNIST, SplitMNIST
+from avalanche.benchmarks.classic import SplitMNIST
 from avalanche.benchmarks.datasets.external_datasets import cifar as cifar_files
 from avalanche.benchmarks.datasets.external_datasets.fmnist import get_fmnist_dataset
 from avalanche.benchmarks.datasets.external_datasets.mnist import get_mnist_dataset
@@ -24,7 +24,7 @@ from avalanche_dco.persistence.files import checksum
 from benchmarks.runs.training import Bfloat16Training
 from benchmarks.streams import digits
 from benchmarks.streams.cifar import read_arrays, split_arrays, split_cifar
-from benchmarks.streams.tensors import two_domains
+from benchmarks.streams.tensors import permuted_mnist, two_domains
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _permuted_mnist(
     experiences: int, summary: str, network: Callable[..., nn.Module] = mlp_256
 ) -> Task:
     def build(seed: int, data: Data) -> CLScenario:
-        return PermutedMNIST(experiences, seed=seed, dataset_root=data.root)
+        return permuted_mnist(data.root, experiences, seed)
 
     return Task(summary, build, lambda n: network(num_classes=n), masked=False, files=(_MNIST,))
 

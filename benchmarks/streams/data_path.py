@@ -11,7 +11,8 @@ from avalanche.training.plugins import SupervisedPlugin
 from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor
 
-from avalanche_dco.plugins.support.sampling import as_tensors
+from avalanche_dco.plugins.support.sampling import CACHE_BYTES, are_samples_of, as_tensors
+from benchmarks.streams.tensors import StackedDataset
 
 
 class TensorBatches(SupervisedPlugin):
@@ -34,7 +35,7 @@ class TensorBatches(SupervisedPlugin):
         dataset = strategy.adapted_dataset
         if len(set(dataset.targets_task_labels)) > 1:
             return
-        tensors = as_tensors(dataset)
+        tensors = _stacked(dataset)
         if tensors is not None:
             strategy.dataloader = ShuffledBatches(tensors, strategy.train_mb_size, dataset)
 
@@ -43,7 +44,7 @@ class TensorBatches(SupervisedPlugin):
         experience = strategy.experience
         key = (experience.origin_stream.name, experience.current_experience)
         if key not in self._tests:
-            self._tests[key] = as_tensors(strategy.adapted_dataset)
+            self._tests[key] = _stacked(strategy.adapted_dataset)
         tensors = self._tests[key]
         if tensors is not None:
             parts = (tensor.split(strategy.eval_mb_size) for tensor in tensors)
@@ -51,6 +52,15 @@ class TensorBatches(SupervisedPlugin):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_tests": {}}  # can be fetched again: not part of a checkpoint
+
+
+def _stacked(dataset: Any) -> list[Tensor] | None:
+    """All samples as tensors, the fast way where there is one."""
+    tensors = dataset.stacked() if isinstance(dataset, StackedDataset) else None
+    small = tensors is not None and sum(tensor.nbytes for tensor in tensors) <= CACHE_BYTES
+    if tensors is None or not small or not are_samples_of(dataset, tensors):  # if transformed since
+        return as_tensors(dataset)
+    return tensors
 
 
 class ShuffledBatches:

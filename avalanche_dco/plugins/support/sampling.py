@@ -82,16 +82,22 @@ def as_tensors(dataset: Dataset) -> list[Tensor] | None:
         for tensor, part in zip(tensors, chunk, strict=True):
             tensor[start : start + len(part)] = part
     # Transformations that draw random numbers show in a generator's state, above; those that keep
-    # their own generator show when a sample is fetched again. Fetching samples one by one also
-    # shows a collate function that treats them differently in company (padding, mixing).
-    same = all(
+    # their own generator show when a sample is fetched again.
+    return tensors if are_samples_of(dataset, tensors) else None
+
+
+def are_samples_of(dataset: Dataset, tensors: Sequence[Tensor]) -> bool:
+    """Whether a few samples, fetched one by one, are the same as their rows of stacked ones.
+
+    That also shows a collate function that treats them differently in company (padding, mixing).
+    """
+    collate, size = collate_of(dataset), len(tensors[0])
+    checked = torch.linspace(0, size - 1, min(_CHECKED_SAMPLES, size), device="cpu").long()
+    return all(
         torch.equal(stacked[i], alone[0])
-        for i in torch.linspace(0, size - 1, min(_CHECKED_SAMPLES, size), device="cpu")
-        .long()
-        .tolist()
+        for i in checked.tolist()
         for stacked, alone in zip(tensors, collate([dataset[i]]), strict=True)
     )
-    return tensors if same else None
 
 
 def stacked_sample(dataset: Any) -> list[Tensor]:

@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from avalanche.benchmarks.classic import PermutedMNIST
 from torchvision.datasets import CIFAR10
 
 from avalanche_dco.errors import SettingError
+from avalanche_dco.plugins.support.sampling import as_tensors
 from benchmarks.commands.sweep import read_choices, write_choices
 from benchmarks.runs.execution import execute
 from benchmarks.runs.planning import Assignment, Plan, Request
@@ -187,6 +189,32 @@ def test_two_domains_in_either_order(tmp_path: Path, name: str, first: int) -> N
         1,
         10,
     )
+
+
+def test_permuted_mnist_is_avalanches_to_the_bit(tmp_path: Path) -> None:
+    levels = np.random.default_rng(0).integers(0, 256, (30, 28, 28))
+    levels[0].flat[:256] = np.arange(256)
+    for part, images in (("train", levels), ("t10k", levels[::-1])):
+        write_idx(tmp_path / "MNIST" / "raw" / f"{part}-images-idx3-ubyte", images)
+        labels = np.arange(30) * 7 % 10
+        write_idx(tmp_path / "MNIST" / "raw" / f"{part}-labels-idx1-ubyte", labels)
+    ours = TASKS["permuted-mnist"].build(3, Data(tmp_path))
+    avalanches = PermutedMNIST(5, seed=3, dataset_root=tmp_path)
+    for name in ("train", "test"):
+        pairs = zip(ours.streams[name], avalanches.streams[name], strict=True)
+        for mine, theirs in pairs:
+            sorted_alike = []
+            for dataset in (mine.dataset, theirs.dataset):
+                tensors = as_tensors(dataset)
+                assert tensors is not None
+                assert tensors[1].tolist() == list(map(int, dataset.targets))
+                order = tensors[1].argsort(stable=True)
+                sorted_alike.append([tensor[order] for tensor in tensors])
+            for a, b in zip(*sorted_alike, strict=True):
+                assert torch.equal(a, b)
+                assert a.dtype == b.dtype
+            assert mine.task_labels == theirs.task_labels
+            assert set(mine.classes_in_this_experience) == set(theirs.classes_in_this_experience)
 
 
 def test_data_that_cannot_be_downloaded_are_named(tmp_path: Path, monkeypatch) -> None:

@@ -7,8 +7,9 @@ from avalanche.evaluation.metrics import accuracy_metrics
 from avalanche.training.plugins import EvaluationPlugin, SupervisedPlugin
 
 from avalanche_dco.plugins.support.push import shuffled_dataset
-from benchmarks.streams.data_path import ShuffledBatches, TensorBatches
-from benchmarks.streams.tensors import tensor_benchmark, tensor_dataset
+from avalanche_dco.plugins.support.sampling import as_tensors
+from benchmarks.streams.data_path import ShuffledBatches, TensorBatches, _stacked
+from benchmarks.streams.tensors import StackedDataset, tensor_benchmark, tensor_dataset
 from tests.support.learning import blobs, naive, small_mlp, split_blobs
 
 
@@ -60,6 +61,34 @@ def test_random_augmentation_stays_random():
     witness = trained(tensor_benchmark(train=[data], test=[data]))
     assert not any(isinstance(loader, ShuffledBatches) for loader in witness.loaders)
     assert len({row[0].item() for x in witness.inputs for row in x}) == 48
+
+
+def test_samples_are_stacked_without_fetching_each(monkeypatch):
+    fetched = []
+    fetch = StackedDataset.__getitem__
+    monkeypatch.setattr(
+        StackedDataset, "__getitem__", lambda self, i: fetched.append(i) or fetch(self, i)
+    )
+    whole = blobs(n_experiences=1, samples=400).train_stream[0].dataset
+    for dataset in (whole, whole.subset([5, 1, 399]), whole.subset([7, 8, 9]).subset([2, 0])):
+        fetched.clear()
+        tensors = _stacked(dataset)
+        assert len(fetched) <= 16
+        expected = as_tensors(dataset)
+        assert all(map(torch.equal, tensors, expected))
+        assert [part.dtype for part in tensors] == [part.dtype for part in expected]
+
+
+def test_samples_are_fetched_where_they_would_stack_otherwise(monkeypatch):
+    whole = blobs(n_experiences=1, samples=40).train_stream[0].dataset
+    changed = whole.replace_current_transform_group(lambda x: 2 * x)
+    assert torch.equal(_stacked(changed)[0], 2 * _stacked(whole)[0])
+    both = whole.concat(whole)
+    assert both.stacked() is None
+    assert len(_stacked(both)[0]) == 80
+    monkeypatch.setattr("benchmarks.streams.data_path.CACHE_BYTES", 10)
+    monkeypatch.setattr("avalanche_dco.plugins.support.sampling.CACHE_BYTES", 10)
+    assert _stacked(whole) is None
 
 
 def test_experiences_of_several_tasks_keep_the_loader_that_balances_them():
