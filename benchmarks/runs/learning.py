@@ -191,8 +191,10 @@ def learn(job: Job, checkpoints: Checkpoints, on_progress: OnProgress) -> Outcom
                 group["lr"] = job.training.lr_of(done)
             evaluations = gradient_evaluations()
             strategy.train(train_input)
-            strategy.eval(stream.test_stream)
             done += 1
+            # A search only asks what has become of the tasks learned so far.
+            few = job.split == "validation" and not method.whole_stream
+            strategy.eval(stream.test_stream[:done] if few else stream.test_stream)
             on_progress(done, len(train_inputs))
             if done < len(train_inputs):
                 checkpoints.save(strategy)

@@ -160,7 +160,8 @@ class PermutedPixels(Dataset):
 
     def __getitem__(self, index: int | Tensor) -> tuple[Tensor, Tensor]:
         images = self._images[index]
-        return images.flatten(-3)[..., self._permutation].view_as(images), self._labels[index]
+        permuted = images.flatten(-3).index_select(-1, self._permutation)
+        return permuted.view_as(images), self._labels[index]
 
 
 def permuted_mnist(root: Path | None, experiences: int, seed: int) -> CLScenario:

@@ -1,5 +1,8 @@
 """What runs cost, and baselines with as much compute as DCO."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 from avalanche.training.plugins import EvaluationPlugin, GEMPlugin
@@ -103,6 +106,24 @@ def test_the_budget_is_of_dco_s_own_epochs_and_batches(tmp_path):
     per_experience = [2 * BATCHES + BATCHES + 2 * 2] * 5
     assert dco["gradient_evaluations_by_experience"] == per_experience
     assert naive["gradient_evaluations_by_experience"] == per_experience
+
+
+@pytest.mark.parametrize(
+    ("split", "method", "evaluated"),
+    [
+        ("validation", "naive", [1, 2, 3, 4, 5]),
+        ("test", "naive", [5] * 5),
+        ("validation", "joint", [5]),
+    ],
+)
+def test_a_search_does_not_evaluate_tasks_before_they_are_learned(
+    tmp_path, split, method, evaluated
+):
+    job = replace(quick_job(method), split=split)
+    outcome = execute(job, run_options(tmp_path), lambda *_: None)
+    matrix = matrix_of(tmp_path / job.folder_name)
+    assert np.isfinite(matrix).sum(axis=1).tolist() == evaluated
+    assert outcome["average"] == pytest.approx(matrix[-1].mean(), abs=1e-3)
 
 
 def test_epochs_in_common_are_not_stored_twice():
