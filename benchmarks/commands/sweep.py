@@ -22,7 +22,8 @@ whose training diverges is not chosen.
 method's strength on its ladder (`list` shows it), the learning rate from 0.01 on the ladder 0.001,
 0.003, 0.01, ..., later_lr_factor (1 or 0.1) and weight_decay (0 or 0.001). It walks along one
 ladder after the other while the error falls and ends when no neighbour of what was chosen is
-better. What --set or --training sets stays as it is. A larger N later continues the search.
+better. What --set or --training sets stays as it is. A larger N later continues the search. --start
+begins at what an earlier search has chosen, such as a cheaper one with fewer epochs.
 """
 
 from __future__ import annotations
@@ -62,6 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="search with at most N combinations for each method, instead of trying a grid",
     )
     parser.add_argument(
+        "--start",
+        type=Path,
+        metavar="FILE",
+        help="with --tries: what an earlier search has chosen, to begin there",
+    )
+    parser.add_argument(
         "--chosen",
         type=Path,
         metavar="FILE",
@@ -72,6 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Choose, and write down what was chosen."""
     plan = Plan(request(args))
+    if args.start is not None and args.tries is None:
+        raise SettingError("--start is for a search; give it with --tries N.")
     if args.tries is None:
         choices, session = _by_grid(plan, args)
     else:
@@ -103,13 +112,22 @@ def _by_search(plan: Plan, args: argparse.Namespace) -> tuple[Choices, Session]:
             "--grid names all values to try, --tries walks along ladders; drop one of them. What "
             "the search should leave alone is written --set NAME=VALUE or --training NAME=VALUE."
         )
+    starts = {} if args.start is None else _choices_in(args.start, plan.benchmark, "--start")
+    missing = set(plan.request.methods) - starts.keys()
+    if starts and missing:
+        raise SettingError(f"--start {args.start} has nothing for {', '.join(sorted(missing))}.")
     searches = {
-        method: Search(plan.coordinates(method), args.tries) for method in plan.request.methods
+        method: Search(plan.coordinates(method, starts.get(method, {}).get("settings")), args.tries)
+        for method in plan.request.methods
     }
     for method, search in searches.items():
         plan.job(method, args.seeds[0], search.asked, "validation")  # complains before any runs
     session = Session(args)
-    return search_for(plan, searches, args.seeds, session), session
+    choices = search_for(plan, searches, args.seeds, session)
+    for method, start in starts.items():
+        if method in choices:
+            choices[method]["tries_before"] = start["tries"]
+    return choices, session
 
 
 def choose(
@@ -219,21 +237,33 @@ def read_choices(path: Path, benchmark: str) -> Mapping[str, Settings]:
 
     :param path: what :func:`write_choices` wrote, or the file of a study that has it.
     """
+    choices = _choices_in(path, benchmark, "--chosen")
+    return {name: dict(one["settings"]) for name, one in choices.items()}
+
+
+def _choices_in(path: Path, benchmark: str, option: str) -> Choices:
+    """What was chosen and in how many tries, by method.
+
+    :param option: the argument that names the file.
+    """
     try:
         kept = path.name.endswith(".csv.xz")
         content = read_study(path).chosen if kept else json.loads(path.read_text())
         if isinstance(content, list):  # of a study, for several benchmarks
             content = next((one for one in content if one["benchmark"] == benchmark), content[0])
-        chosen = {name: dict(one["settings"]) for name, one in content["methods"].items()}
+        chosen = {
+            name: {"settings": dict(one["settings"]), "tries": one.get("tries")}
+            for name, one in content["methods"].items()
+        }
         made_for = content["benchmark"]
     except (DCOError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise SettingError(
-            f"--chosen {path} cannot be read ({type(error).__name__}: {error}). It has to be a "
+            f"{option} {path} cannot be read ({type(error).__name__}: {error}). It has to be a "
             "file that `python -m benchmarks sweep` has written, or a study with such choices."
         ) from error
     if made_for != benchmark:
         raise SettingError(
-            f"--chosen {path} was chosen on {made_for}, not on {benchmark}; run `python -m "
+            f"{option} {path} was chosen on {made_for}, not on {benchmark}; run `python -m "
             f"benchmarks sweep` on {benchmark}."
         )
     return chosen

@@ -105,17 +105,24 @@ class Plan:
         grid = {name: tuple(values) for name, values in own.items() if name not in set_to_one}
         return grid | self.given_grid(method)
 
-    def coordinates(self, method: str) -> dict[str, Ladder | Choice]:
+    def coordinates(self, method: str, start: Settings | None = None) -> dict[str, Ladder | Choice]:
         """What a search tunes for a method: its strength, then the training.
 
         What the command line sets to one value is not tuned, nor is what has no effect: a method
         that is trained once has no later learning rate.
+
+        :param start: values to start from, instead of the ladders' own.
         """
+        start = start or {}
         known = get_method(method)
         without = {"later_lr_factor"} if known.whole_stream else set()
         without |= self._set_to_one(method)
         searched = {**known.ladders, **SEARCHED_TRAINING}
-        return {name: values for name, values in searched.items() if name not in without}
+        return {
+            name: values.starting_at(start[name]) if name in start else values
+            for name, values in searched.items()
+            if name not in without
+        }
 
     def given_grid(self, method: str) -> dict[str, tuple[Any, ...]]:
         """The values to try that the command line has for a method."""

@@ -13,7 +13,7 @@ while (settings := search.asked) is not None:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from math import inf, isnan
 from typing import Any
@@ -63,6 +63,10 @@ class Ladder:
                 f"at {self.start}."
             )
 
+    def starting_at(self, value: Any) -> Ladder:
+        """The same, begun at another value."""
+        return replace(self, start=tuple(value) if isinstance(value, list) else value)
+
     def at(self, step: int) -> Any:
         """The value some steps above the start."""
         if self.values:
@@ -86,6 +90,12 @@ class Choice:
     """Values without an order; the first is tried first."""
 
     values: tuple[Any, ...]
+
+    def starting_at(self, value: Any) -> Choice:
+        """The same, with one of the values before the others."""
+        if value not in self.values:
+            raise SettingError(f"a choice of {self.values} cannot start at {value}.")
+        return Choice((value, *(other for other in self.values if other != value)))
 
     def at(self, step: int) -> Any:
         """One of the values."""

@@ -70,6 +70,27 @@ def test_a_search_goes_on_where_it_ended_and_is_taken_over(tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("_in_this_process")
+def test_a_search_begins_where_a_cheaper_one_has_ended(tmp_path, capsys):
+    chosen = {"threshold": [0.95, 0.99], "lr": 0.03, "later_lr_factor": 0.1, "weight_decay": 0.001}
+    file = tmp_path / "cheap.json"
+    methods = {"gpm": {"settings": chosen, "tries": 7}}
+    file.write_text(json.dumps({"benchmark": "split-digits", "methods": methods}))
+    begin = ["--start", str(file)]
+    assert sweep(tmp_path / "a", "--methods", "gpm", "--tries", "2", *begin) == 0
+    gpm = json.loads((tmp_path / "a" / "chosen.json").read_text())["methods"]["gpm"]
+    assert gpm["candidates"][0]["settings"] == chosen
+    assert gpm["candidates"][1]["settings"] == chosen | {"threshold": 0.99}
+    assert (gpm["tries"], gpm["tries_before"]) == (2, 7)
+    capsys.readouterr()
+    for arguments, complaint in (
+        (["--methods", "ewc", "gpm", "--tries", "2"], "has nothing for ewc"),
+        (["--methods", "gpm"], "give it with --tries N"),
+    ):
+        assert sweep(tmp_path / "b", *arguments, *begin) == 2
+        assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("_in_this_process")
 def test_a_run_that_diverges_is_a_try_and_not_chosen(tmp_path, capsys):
     fixed = ["--training", "weight_decay=0", "--training", "later_lr_factor=1"]
     fixed += ["--set", "ewc_lambda=1e7"]  # diverges at lr=0.01 and above

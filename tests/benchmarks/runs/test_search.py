@@ -264,6 +264,8 @@ def test_misuse_is_refused():
     search, _ = searched({"x": FIVE}, distance_from(x=5))
     with pytest.raises(SettingError, match="has ended"):
         search.answer(1.0)
+    with pytest.raises(SettingError, match="cannot start at 3"):
+        Choice((1, 2)).starting_at(3)
 
 
 # ------------------------------------------------------------------------------ what is declared
