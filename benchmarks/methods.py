@@ -183,7 +183,7 @@ def _plugged(name: str, plugin: Callable[..., SupervisedPlugin], **entries: Any)
 # From the weakest to the strongest, with the plugin's default in its place.
 _THRESHOLD = Ladder(
     (0.95, 0.99),
-    (0.5, 0.7, 0.8, 0.9, 0.95, 0.97, (0.95, 0.99), 0.99, 0.995, 0.999, 0.9995, 0.9999),
+    (0.5, 0.7, 0.8, 0.9, 0.95, 0.97, (0.95, 0.99), 0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99999),
 )
 
 _ALL = (
