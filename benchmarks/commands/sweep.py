@@ -23,7 +23,8 @@ method's strength on its ladder (`list` shows it), the learning rate from 0.01 o
 0.003, 0.01, ..., later_lr_factor (1 or 0.1) and weight_decay (0 or 0.001). It walks along one
 ladder after the other while the error falls and ends when no neighbour of what was chosen is
 better. What --set or --training sets stays as it is. A larger N later continues the search. --start
-begins at what an earlier search has chosen, such as a cheaper one with fewer epochs.
+begins at what another search has chosen, such as a cheaper one with fewer epochs, or one on another
+benchmark.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--start",
         type=Path,
         metavar="FILE",
-        help="with --tries: what an earlier search has chosen, to begin there",
+        help="with --tries: what another search has chosen, to begin there",
     )
     parser.add_argument(
         "--chosen",
@@ -112,7 +113,7 @@ def _by_search(plan: Plan, args: argparse.Namespace) -> tuple[Choices, Session]:
             "--grid names all values to try, --tries walks along ladders; drop one of them. What "
             "the search should leave alone is written --set NAME=VALUE or --training NAME=VALUE."
         )
-    starts = {} if args.start is None else _choices_in(args.start, plan.benchmark, "--start")
+    starts = {} if args.start is None else _choices_in(args.start, None, "--start")
     missing = set(plan.request.methods) - starts.keys()
     if starts and missing:
         raise SettingError(f"--start {args.start} has nothing for {', '.join(sorted(missing))}.")
@@ -232,17 +233,18 @@ def write_choices(path: Path, plan: Plan, seeds: Sequence[int], choices: Choices
     write_atomically(path, json.dumps(content, indent=2) + "\n")
 
 
-def read_choices(path: Path, benchmark: str) -> Mapping[str, Settings]:
+def read_choices(path: Path, benchmark: str | None) -> Mapping[str, Settings]:
     """The chosen settings by method.
 
     :param path: what :func:`write_choices` wrote, or the file of a study that has it.
+    :param benchmark: on which they must have been chosen; None for any.
     """
     choices = _choices_in(path, benchmark, "--chosen")
     return {name: dict(one["settings"]) for name, one in choices.items()}
 
 
-def _choices_in(path: Path, benchmark: str, option: str) -> Choices:
-    """What was chosen and in how many tries, by method.
+def _choices_in(path: Path, benchmark: str | None, option: str) -> Choices:
+    """What was chosen and in how many tries, by method; as :func:`read_choices`.
 
     :param option: the argument that names the file.
     """
@@ -261,7 +263,7 @@ def _choices_in(path: Path, benchmark: str, option: str) -> Choices:
             f"{option} {path} cannot be read ({type(error).__name__}: {error}). It has to be a "
             "file that `python -m benchmarks sweep` has written, or a study with such choices."
         ) from error
-    if made_for != benchmark:
+    if benchmark is not None and made_for != benchmark:
         raise SettingError(
             f"{option} {path} was chosen on {made_for}, not on {benchmark}; run `python -m "
             f"benchmarks sweep` on {benchmark}."

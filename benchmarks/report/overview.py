@@ -18,6 +18,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 from avalanche_dco.errors import DCOError
 from avalanche_dco.plots import PALETTE
 from benchmarks.report.comparing import Entry
+from benchmarks.report.comparison_study import measured_streams
 from benchmarks.report.error_tables import Shown, deviations, read_entries, seeds_in_words
 from benchmarks.report.figures import RC, svg_text
 from benchmarks.report.paper_numbers import TABLE_1
@@ -61,6 +62,8 @@ ROWS = (
     Row("**DCO-KRON**", "dco-kron", "v"),
     Row("joint training (bound)", "joint"),
 )
+_TITLES = {row.method: row.title.strip("*") for row in ROWS if row.preset != "paper"}
+_UNPRINTED = ("lwf", "dco-kron", "joint")  # not in the paper, and of interest beside it
 _BOUND = "joint"
 _WIDE = 30
 """The ratio of an axis' ends from which on it has fewer ticks."""
@@ -102,32 +105,38 @@ def overview(results: Path, names: list[str]) -> Shown:
 
 
 def table_1(results: Path, names: list[str]) -> Shown:
-    """The paper's Table 1 beside our errors: of each method, the runs nearest to its preset.
+    """A stream of the paper's Table 1: the paper, the runs nearest to it, and all tuned alike.
 
-    :param names: the studies. Of runs that are equally near, those of the first count.
+    :param names: the stream and the studies. Of runs that are equally near to the method's preset,
+        those of the first study count.
     """
-    printed = {stream: TABLE_1[stream] for stream in STREAMS if stream in TABLE_1}
-    entries = [entry for name in names for entry in read_entries(results, [name])]
-    found: dict[str, dict[str, Entry]] = {stream: {} for stream in printed}
+    stream, *studies = names
+    printed, near = TABLE_1[stream], dict[str, Entry]()
+    entries = [entry for name in studies for entry in read_entries(results, [name])]
     for entry in sorted(entries, key=lambda one: len(deviations(one))):
-        stream = entry.runs[0].benchmark
-        if entry.method in printed.get(stream, ()):
-            found[stream].setdefault(entry.method, entry)
-    titles = {row.method: row.title.strip("*") for row in ROWS if row.preset != "paper"}
-    rows = []
-    for method in next(iter(printed.values())):
-        row = {"method": titles[method]}
-        for stream, errors in printed.items():
-            own = found[stream].get(method)
-            row[f"{STREAMS[stream]} %"] = str(own.statistic("average")) if own else NONE
-            row[f"{STREAMS[stream]}, paper %"] = number(errors[method])
-        rows.append(row)
-    seeds = [
-        f"{STREAMS[stream]}. {seeds_in_words([titles[name] for name in own], [*own.values()])}"
-        for stream, own in found.items()
-        if own
+        if entry.runs[0].benchmark == stream and entry.method in printed:
+            near.setdefault(entry.method, entry)
+    streams = measured_streams(results)
+    tuned = streams[stream].entries if stream in streams else {}
+    rows = [
+        {
+            "method": _TITLES[method],
+            "paper %": number(printed.get(method, math.nan)),
+            "near its settings %": _average(near.get(method)),
+            **({"tuned alike %": _average(tuned.get(method))} if tuned else {}),
+        }
+        for method in (*printed, *(name for name in _UNPRINTED if name in tuned))
     ]
-    return Shown(rows, " ".join(seeds))
+    note = ""
+    if near:
+        found = [name for name in printed if name in near]
+        note = seeds_in_words([_TITLES[name] for name in found], [near[name] for name in found])
+        note = f"Near the paper's settings: {note[0].lower()}{note[1:]}"
+    return Shown(rows, note)
+
+
+def _average(entry: Entry | None) -> str:
+    return NONE if entry is None else str(entry.statistic("average"))
 
 
 def overview_svg(results: Path, names: list[str]) -> str:

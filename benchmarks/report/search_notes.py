@@ -22,7 +22,7 @@ _UNSURE = {
 def search_notes(
     tuning: Study, entries: Mapping[str, Entry], titles: Mapping[str, str]
 ) -> Iterator[str]:
-    """The tries, what was chosen, and how sure that is.
+    """The training, the tries, what was chosen, and how sure that is.
 
     :param tuning: the search.
     :param entries: the runs with the settings that it chose, by method.
@@ -33,6 +33,7 @@ def search_notes(
         title: {name: in_words(name, one["settings"]) for name in one["settings"]}
         for title, one in searches.items()
     }
+    yield _trained(entries)
     yield _tries(searches, tuning.chosen["seeds"])
     yield from _otherwise(tuning, entries)
     counted = [Counter(w[name] for w in words.values() if name in w) for name in SEARCHED_TRAINING]
@@ -52,6 +53,17 @@ def search_notes(
             yield "No chosen value is at the edge of what was tried."
 
 
+def _trained(entries: Mapping[str, Entry]) -> str:
+    """How the runs trained, apart from what was searched for."""
+    words = dict.fromkeys(
+        in_words(name, entry.training)
+        for entry in entries.values()
+        for name in ("epochs", "batch_size", "precision", "experiences")
+        if name in entry.training
+    )
+    return f"Training, for each task: {', '.join(words)}."
+
+
 def _tries(searches: Mapping[str, Any], seeds: list[int]) -> str:
     allowed = " or ".join(map(str, sorted({one["tries_allowed"] for one in searches.values()})))
     used: dict[int, list[str]] = {}
@@ -59,7 +71,11 @@ def _tries(searches: Mapping[str, Any], seeds: list[int]) -> str:
         used.setdefault(one["tries"], []).append(title)
     counts = "; ".join(f"{n} by {', '.join(used[n])}" for n in sorted(used, reverse=True))
     number = ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(map(str, seeds))
-    return f"Tries: at most {allowed} for each method, with {number}. Used: {counts}."
+    note = f"Tries: at most {allowed} for each method, with {number}. Used: {counts}."
+    before = [one["tries_before"] for one in searches.values() if "tries_before" in one]
+    if before:
+        note += f" They begin at what another search chose in {min(before)} to {max(before)}."
+    return note
 
 
 def _otherwise(tuning: Study, entries: Mapping[str, Entry]) -> Iterator[str]:

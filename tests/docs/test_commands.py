@@ -2,7 +2,7 @@
 
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -55,15 +55,14 @@ def planned(words: list[str]) -> list[Job]:
     ):
         return []
     if words[0] == "compare":
-        named = kept_as(args.chosen.parent)
-        found = study_path(named) if study_path(named).exists() else study_path(_CHOSEN_IN)
-        plan = plan.with_chosen(read_choices(found, plan.benchmark))
+        plan = plan.with_chosen(choices_of(args.chosen, plan.benchmark))
         return [plan.job(method, seed) for seed in args.seeds for method in args.methods]
     if words[0] == "sweep" and args.tries:
+        starts = {} if args.start is None else choices_of(args.start, None)
         return [
             plan.job(method, seed, tried, "validation")
             for method in args.methods
-            for tried in searched(plan, method, args.tries, study)
+            for tried in searched(plan, method, starts.get(method), args.tries, study)
             for seed in args.seeds
         ]
     sweeps = words[0] == "sweep"
@@ -75,16 +74,24 @@ def planned(words: list[str]) -> list[Job]:
     ]
 
 
+def choices_of(file: Path, benchmark: str | None) -> Mapping[str, Any]:
+    """What was chosen on a benchmark, as it is kept."""
+    path = study_path(kept_as(file.parent))
+    return read_choices(path if path.exists() else study_path(_CHOSEN_IN), benchmark)
+
+
 def kept_as(folder: Path) -> str:
     """The study that has the runs of a folder."""
     return re.sub("^tuning/", "comparison-tuning/", str(folder).removeprefix("runs/"))
 
 
-def searched(plan: Plan, method: str, tries: int, study: Study) -> Iterator[dict[str, Any]]:
+def searched(
+    plan: Plan, method: str, start: Mapping[str, Any] | None, tries: int, study: Study
+) -> Iterator[dict[str, Any]]:
     """What a search asks for if it gets the answers that are kept."""
     candidates = study.chosen["methods"][method]["candidates"]
     errors = {key_of(one["settings"]): one["validation_error"] for one in candidates}
-    search = Search(plan.coordinates(method), tries)
+    search = Search(plan.coordinates(method, start), tries)
     while (asked := search.asked) is not None:
         yield asked
         assert key_of(asked) in errors, f"{method} on {plan.benchmark}: {asked} was not tried"

@@ -74,7 +74,7 @@ def test_a_search_begins_where_a_cheaper_one_has_ended(tmp_path, capsys):
     chosen = {"threshold": [0.95, 0.99], "lr": 0.03, "later_lr_factor": 0.1, "weight_decay": 0.001}
     file = tmp_path / "cheap.json"
     methods = {"gpm": {"settings": chosen, "tries": 7}}
-    file.write_text(json.dumps({"benchmark": "split-digits", "methods": methods}))
+    file.write_text(json.dumps({"benchmark": "permuted-digits", "methods": methods}))
     begin = ["--start", str(file)]
     assert sweep(tmp_path / "a", "--methods", "gpm", "--tries", "2", *begin) == 0
     gpm = json.loads((tmp_path / "a" / "chosen.json").read_text())["methods"]["gpm"]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,7 @@ def test_notes_tell_tries_and_choices_in_words(tmp_path: Path) -> None:
     keep(tmp_path, ERRORS | {"gpm": {1: 7.0, 2: 7.0}}, searches={"ewc": {"tries": 9}})
     assert notes(tmp_path) == [
         "Seeds: 2.",
+        "Training, for each task: 2 epochs, batches of 8.",
         "Tries: at most 9 for each method, with seed 1. "
         "Used: 9 by EWC; 7 by joint training (bound), DCO-KRON, GPM, Naive.",
         "Chosen, unless named: learning rate 0.01, no weight decay. "
@@ -148,7 +150,7 @@ def test_notes_name_every_value_that_the_search_is_not_sure_of(tmp_path: Path) -
         "joint": {"lr": "end", "weight_decay": "all tried"},
     }
     keep(tmp_path, ERRORS, searches={name: {"statuses": one} for name, one in statuses.items()})
-    assert notes(tmp_path)[3:] == [
+    assert notes(tmp_path)[4:] == [
         "The tries ran out at the edge of what was tried: DCO-KRON (no weight decay); "
         "EWC (strength 30, learning rate 0.01).",
         "The tries ran out before all neighbours were tried: DCO-KRON (strength 100).",
@@ -161,6 +163,33 @@ def test_notes_tell_when_the_search_trained_otherwise(tmp_path: Path) -> None:
     keep(tmp_path, ERRORS, tried_with={"epochs": 1, "experiences": 3})
     told = "The tries, unlike the runs of this table, have 1 epochs, first 3 tasks only."
     assert told in notes(tmp_path)
+
+
+def test_notes_tell_of_a_search_before(tmp_path: Path) -> None:
+    searches = {"ewc": {"tries_before": 9}, "naive": {"tries_before": 5}}
+    keep(tmp_path, ERRORS, searches=searches)
+    assert notes(tmp_path)[2].endswith(" They begin at what another search chose in 5 to 9.")
+
+
+def test_notes_tell_the_precision_of_the_runs(tmp_path: Path) -> None:
+    keep(tmp_path, {"ewc": {1: 4.0}})
+    path = study_path("comparison", tmp_path)
+    (run,) = read_study(path).runs.values()
+    training = run.training | {"precision": "bfloat16"}
+    changed = replace(run, config=run.config | {"training": training})
+    write_study(path, Study({run.name: changed}))
+    assert notes(tmp_path)[1].endswith("batches of 8, bfloat16.")
+
+
+def test_the_papers_table_has_what_was_tuned_alike_beside_it(tmp_path: Path) -> None:
+    keep(tmp_path, ERRORS)
+    table = rows(tmp_path, "table-1", "split-mnist")
+    assert table[1] == ["Naive", "9.68", "–", "10.00 ± 2.83"]
+    assert table[7:] == [
+        ["DCO-COMP", "1.34", "–", "–"],
+        ["DCO-KRON", "–", "–", "2.00 ± 1.41"],
+        ["joint training (bound)", "–", "–", "0.60 ± 0.28"],
+    ]
 
 
 def headings(results: Path) -> list[str]:
