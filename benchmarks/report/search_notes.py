@@ -74,7 +74,7 @@ def _tries(searches: Mapping[str, Any], seeds: list[int]) -> str:
     note = f"Tries: at most {allowed} for each method, with {number}. Used: {counts}."
     before = [one["tries_before"] for one in searches.values() if "tries_before" in one]
     if before:
-        note += f" They begin at what another search chose in {min(before)} to {max(before)}."
+        note += f" They begin at what another search chose in {min(before)} to {max(before)} tries."
     return note
 
 

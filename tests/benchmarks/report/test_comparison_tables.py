@@ -168,7 +168,7 @@ def test_notes_tell_when_the_search_trained_otherwise(tmp_path: Path) -> None:
 def test_notes_tell_of_a_search_before(tmp_path: Path) -> None:
     searches = {"ewc": {"tries_before": 9}, "naive": {"tries_before": 5}}
     keep(tmp_path, ERRORS, searches=searches)
-    assert notes(tmp_path)[2].endswith(" They begin at what another search chose in 5 to 9.")
+    assert notes(tmp_path)[2].endswith(" They begin at what another search chose in 5 to 9 tries.")
 
 
 def test_notes_tell_the_precision_of_the_runs(tmp_path: Path) -> None:
