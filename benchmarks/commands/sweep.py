@@ -126,7 +126,7 @@ def _by_search(plan: Plan, args: argparse.Namespace) -> tuple[Choices, Session]:
     session = Session(args)
     choices = search_for(plan, searches, args.seeds, session)
     for method, start in starts.items():
-        if method in choices:
+        if method in choices and start["tries"] is not None:  # None: a grid
             choices[method]["tries_before"] = start["tries"]
     return choices, session
 

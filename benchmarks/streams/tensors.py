@@ -174,10 +174,8 @@ def permuted_mnist(root: Path | None, experiences: int, seed: int) -> CLScenario
     permutations = [torch.from_numpy(draw.permutation(784)) for _ in range(experiences)]
 
     def parts(data: Any) -> list[AvalancheDataset]:
-        # Avalanche permutes a tensor of 0 to 1 and makes it a picture again, which cuts digits off.
-        levels = data.data.float().div(255).mul(255).byte()
         labels, by_class = data.targets.sort(stable=True)
-        images = (levels[by_class].float().div(255) - 0.1307).div(0.3081).unsqueeze(1)
+        images = ((data.data[by_class].float() / 255 - 0.1307) / 0.3081).unsqueeze(1)
         permuted = [PermutedPixels(images, labels, one) for one in permutations]
         return [StackedDataset.of(one, labels, 0) for one in permuted]
 
