@@ -30,7 +30,6 @@ benchmark.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -40,17 +39,15 @@ from rich import box
 from rich.table import Table
 
 from avalanche_dco.errors import DCOError, SettingError
-from avalanche_dco.persistence.files import write_atomically
 from benchmarks.commands.arguments import add_shared_arguments, positive, request
 from benchmarks.commands.session import Session
 from benchmarks.commands.summary import wide_console
 from benchmarks.presets import Grid
-from benchmarks.runs.kept import read_study
+from benchmarks.runs.choices import Choices, choices_in, write_choices
 from benchmarks.runs.planning import Plan
 from benchmarks.runs.search import EDGE, STATUSES, Search
 from benchmarks.runs.training import Settings
 
-Choices = dict[str, dict[str, Any]]
 Candidate = dict[str, Any]
 CHOSEN = "chosen.json"
 
@@ -113,7 +110,7 @@ def _by_search(plan: Plan, args: argparse.Namespace) -> tuple[Choices, Session]:
             "--grid names all values to try, --tries walks along ladders; drop one of them. What "
             "the search should leave alone is written --set NAME=VALUE or --training NAME=VALUE."
         )
-    starts = {} if args.start is None else _choices_in(args.start, None, "--start")
+    starts = {} if args.start is None else choices_in(args.start, None, "--start")
     missing = set(plan.request.methods) - starts.keys()
     if starts and missing:
         raise SettingError(f"--start {args.start} has nothing for {', '.join(sorted(missing))}.")
@@ -218,57 +215,6 @@ def _best(method: str, candidates: list[Candidate]) -> dict[str, Any]:
         "validation_error": best["validation_error"],
         "candidates": candidates,
     }
-
-
-def write_choices(path: Path, plan: Plan, seeds: Sequence[int], choices: Choices) -> None:
-    """Write what was chosen, for ``compare --chosen``."""
-    content = {
-        "benchmark": plan.benchmark,
-        "preset": plan.request.preset,
-        "split": "validation",
-        "seeds": list(seeds),
-        "methods": choices,
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(content, indent=2) + "\n")
-
-
-def read_choices(path: Path, benchmark: str | None) -> Mapping[str, Settings]:
-    """The chosen settings by method.
-
-    :param path: what :func:`write_choices` wrote, or the file of a study that has it.
-    :param benchmark: on which they must have been chosen; None for any.
-    """
-    choices = _choices_in(path, benchmark, "--chosen")
-    return {name: dict(one["settings"]) for name, one in choices.items()}
-
-
-def _choices_in(path: Path, benchmark: str | None, option: str) -> Choices:
-    """What was chosen and in how many tries, by method; as :func:`read_choices`.
-
-    :param option: the argument that names the file.
-    """
-    try:
-        kept = path.name.endswith(".csv.xz")
-        content = read_study(path).chosen if kept else json.loads(path.read_text())
-        if isinstance(content, list):  # of a study, for several benchmarks
-            content = next((one for one in content if one["benchmark"] == benchmark), content[0])
-        chosen = {
-            name: {"settings": dict(one["settings"]), "tries": one.get("tries")}
-            for name, one in content["methods"].items()
-        }
-        made_for = content["benchmark"]
-    except (DCOError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SettingError(
-            f"{option} {path} cannot be read ({type(error).__name__}: {error}). It has to be a "
-            "file that `python -m benchmarks sweep` has written, or a study with such choices."
-        ) from error
-    if benchmark is not None and made_for != benchmark:
-        raise SettingError(
-            f"{option} {path} was chosen on {made_for}, not on {benchmark}; run `python -m "
-            f"benchmarks sweep` on {benchmark}."
-        )
-    return chosen
 
 
 def table_of_choices(choices: Choices) -> Table:

@@ -12,9 +12,9 @@ import pytest
 
 from benchmarks.__main__ import COMMANDS, _parser
 from benchmarks.commands.arguments import request
-from benchmarks.commands.sweep import read_choices
 from benchmarks.report.settings import default_settings, key_of
 from benchmarks.runs import planning
+from benchmarks.runs.choices import read_choices
 from benchmarks.runs.jobs import Job
 from benchmarks.runs.kept import RESULTS, Study, read_study, study_path
 from benchmarks.runs.planning import Plan

@@ -7,9 +7,10 @@ import pytest
 
 from avalanche_dco.errors import SettingError
 from benchmarks.__main__ import main
-from benchmarks.commands import compare, sweep
+from benchmarks.commands import compare
 from benchmarks.commands.summary import means
 from benchmarks.presets import PRESETS, Preset
+from benchmarks.runs.choices import read_choices
 from benchmarks.runs.execution import execute
 from benchmarks.runs.jobs import Job
 from benchmarks.runs.planning import Assignment, Plan, Request
@@ -83,11 +84,11 @@ def test_sweep_prints_and_writes_what_it_chose(tmp_path, capsys):
     assert len(naive["candidates"]) == 2
     best = min(naive["candidates"], key=lambda one: one["validation_error"])
     assert best["settings"] == naive["settings"]
-    assert sweep.read_choices(tmp_path / "chosen.json", "split-digits") == {"naive": {"lr": 0.1}}
+    assert read_choices(tmp_path / "chosen.json", "split-digits") == {"naive": {"lr": 0.1}}
     with pytest.raises(SettingError, match="was chosen on split-digits, not on split-mnist"):
-        sweep.read_choices(tmp_path / "chosen.json", "split-mnist")
+        read_choices(tmp_path / "chosen.json", "split-mnist")
     with pytest.raises(SettingError, match="cannot be read"):
-        sweep.read_choices(tmp_path / "none.json", "split-digits")
+        read_choices(tmp_path / "none.json", "split-digits")
 
 
 @pytest.mark.usefixtures("_in_this_process", "_bare_preset")

@@ -9,8 +9,8 @@ import pytest
 from avalanche_dco.errors import SettingError
 from benchmarks.__main__ import main
 from benchmarks.commands.keep import without_progress
-from benchmarks.commands.sweep import read_choices
 from benchmarks.report.reading import read_runs
+from benchmarks.runs.choices import read_choices
 from benchmarks.runs.kept import Study, read_study, study_path, write_study
 from benchmarks.runs.records import DamagedRunError, read_run
 from tests.support.run_folders import write_run

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.commands.sweep import read_choices
+from benchmarks.runs.choices import read_choices
 from benchmarks.runs.kept import read_study, study_path
 from benchmarks.runs.planning import Assignment, Plan, Request
 from tests.support.benchmark_runs import _in_this_process  # noqa: F401

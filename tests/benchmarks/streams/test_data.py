@@ -14,7 +14,7 @@ from torchvision.datasets import CIFAR10
 
 from avalanche_dco.errors import SettingError
 from avalanche_dco.plugins.support.sampling import as_tensors
-from benchmarks.commands.sweep import read_choices, write_choices
+from benchmarks.runs.choices import read_choices, write_choices
 from benchmarks.runs.execution import execute
 from benchmarks.runs.planning import Assignment, Plan, Request
 from benchmarks.streams.catalogue import (
