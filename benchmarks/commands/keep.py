@@ -22,8 +22,8 @@ from pathlib import Path
 import pandas as pd
 
 from avalanche_dco.errors import DCOError, SettingError
-from benchmarks.commands.sweep import CHOSEN
 from benchmarks.report.reading import read_runs
+from benchmarks.runs.choices import CHOSEN
 from benchmarks.runs.kept import RESULTS, Study, read_study, study_path, write_study
 
 _OF_UPDATES = ("DCO_AutoencoderError", "DCO_CompressionError")

@@ -43,13 +43,12 @@ from benchmarks.commands.arguments import add_shared_arguments, positive, reques
 from benchmarks.commands.session import Session
 from benchmarks.commands.summary import wide_console
 from benchmarks.presets import Grid
-from benchmarks.runs.choices import Choices, choices_in, write_choices
+from benchmarks.runs.choices import CHOSEN, Choices, choices_in, write_choices
 from benchmarks.runs.planning import Plan
 from benchmarks.runs.search import EDGE, STATUSES, Search
 from benchmarks.runs.training import Settings
 
 Candidate = dict[str, Any]
-CHOSEN = "chosen.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,8 +111,11 @@ def _by_search(plan: Plan, args: argparse.Namespace) -> tuple[Choices, Session]:
         )
     starts = {} if args.start is None else choices_in(args.start, None, "--start")
     missing = set(plan.request.methods) - starts.keys()
-    if starts and missing:
-        raise SettingError(f"--start {args.start} has nothing for {', '.join(sorted(missing))}.")
+    if args.start is not None and missing:
+        raise SettingError(
+            f"--start {args.start} has nothing for {', '.join(sorted(missing))}; search for them "
+            "in a command of their own, without --start."
+        )
     searches = {
         method: Search(plan.coordinates(method, starts.get(method, {}).get("settings")), args.tries)
         for method in plan.request.methods

@@ -15,6 +15,8 @@ from benchmarks.runs.training import Settings
 
 Choices = dict[str, dict[str, Any]]
 """By method: its settings, and how they were found."""
+CHOSEN = "chosen.json"
+"""What the file is called, in the folder of the runs."""
 
 
 def write_choices(path: Path, plan: Plan, seeds: Sequence[int], choices: Choices) -> None:

@@ -174,8 +174,9 @@ def permuted_mnist(root: Path | None, experiences: int, seed: int) -> CLScenario
     permutations = [torch.from_numpy(draw.permutation(784)) for _ in range(experiences)]
 
     def parts(data: Any) -> list[AvalancheDataset]:
-        labels, by_class = data.targets.sort(stable=True)
-        images = ((data.data[by_class].float() / 255 - 0.1307) / 0.3081).unsqueeze(1)
+        x, y = flat_tensors(data)
+        labels, by_class = y.sort(stable=True)
+        images = x[by_class].view(-1, 1, 28, 28)
         permuted = [PermutedPixels(images, labels, one) for one in permutations]
         return [StackedDataset.of(one, labels, 0) for one in permuted]
 
