@@ -89,6 +89,8 @@ def ranks(results: Path, names: list[str]) -> Shown:
     for stream, measured in streams.items():
         place, difference = NONE, NONE
         free = [entry for entry in measured.entries.values() if not entry.mark]
+        if not free:  # a bound alone
+            continue
         kron = measured.entries.get(_KRON)
         if kron and len(free) > 1:
             place = f"{1 + free.index(kron)} of {len(free)}"

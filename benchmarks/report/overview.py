@@ -17,8 +17,8 @@ from matplotlib.ticker import LogLocator, NullLocator
 
 from avalanche_dco.errors import DCOError
 from avalanche_dco.plots import PALETTE
+from benchmarks.report import comparison_study
 from benchmarks.report.comparing import Entry
-from benchmarks.report.comparison_study import measured_streams
 from benchmarks.report.error_tables import Shown, deviations, read_entries, seeds_in_words
 from benchmarks.report.figures import RC, svg_text
 from benchmarks.report.paper_numbers import TABLE_1
@@ -28,9 +28,8 @@ from benchmarks.runs.kept import read_measurements, read_study, study_path
 from benchmarks.runs.records import Run
 
 STREAMS = {
-    "split-mnist": "Split MNIST",
-    "permuted-mnist": "Permuted MNIST",
-    "mnist-fashion": "MNIST → Fashion",
+    name: comparison_study.STREAMS[name].title
+    for name in ("split-mnist", "permuted-mnist", "mnist-fashion")
 }
 
 
@@ -116,7 +115,7 @@ def table_1(results: Path, names: list[str]) -> Shown:
     for entry in sorted(entries, key=lambda one: len(deviations(one))):
         if entry.runs[0].benchmark == stream and entry.method in printed:
             near.setdefault(entry.method, entry)
-    streams = measured_streams(results)
+    streams = comparison_study.measured_streams(results)
     tuned = streams[stream].entries if stream in streams else {}
     rows = [
         {

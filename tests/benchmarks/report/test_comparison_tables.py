@@ -219,6 +219,13 @@ def test_measured_streams_have_a_table_and_the_others_are_named(tmp_path: Path) 
     )
 
 
+def test_a_stream_with_the_bound_alone_has_no_best_method(tmp_path: Path) -> None:
+    keep(tmp_path, ERRORS)
+    keep(tmp_path, {"joint": ERRORS["joint"]}, "mnist-fashion")
+    assert headings(tmp_path) == ["Split MNIST", "MNIST → Fashion"]
+    assert [row[0] for row in rows(tmp_path, "comparison-ranks")[1:]] == ["Split MNIST"]
+
+
 def test_streams_of_arrays_have_a_name_here(tmp_path: Path) -> None:
     keep(tmp_path, ERRORS, "cifar-10")
     assert headings(tmp_path) == []
