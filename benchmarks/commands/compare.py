@@ -29,8 +29,8 @@ from pathlib import Path
 from avalanche_dco.errors import SettingError
 from benchmarks.commands.arguments import add_shared_arguments, request, seed_number
 from benchmarks.commands.session import Session
-from benchmarks.commands.summary import means, table_of_means, wide_console
-from benchmarks.commands.sweep import choose, table_of_choices
+from benchmarks.commands.summary import means, table_of_choices, table_of_means, wide_console
+from benchmarks.commands.sweep import choose
 from benchmarks.presets import Grid
 from benchmarks.runs.choices import CHOSEN, read_choices, write_choices
 from benchmarks.runs.planning import Plan

@@ -1,9 +1,9 @@
-"""Tables of finished runs: one line per run, or means over seeds."""
+"""Tables of finished runs: one line per run, means over seeds, and what a search has chosen."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -13,8 +13,10 @@ from rich.table import Table
 
 from benchmarks.methods import get_method
 from benchmarks.report.statistics import Statistic, statistic
+from benchmarks.runs.choices import Choices
 from benchmarks.runs.progress import Result
 from benchmarks.runs.records import COSTS
+from benchmarks.runs.search import EDGE, STATUSES
 
 _ERRORS = (("average", "average"), ("FWI", "fwi"), ("BWT", "bwt"))
 
@@ -111,3 +113,49 @@ def _statistics(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 def _as_json(of: Statistic) -> dict[str, float | None]:
     return {"mean": of.mean, "deviation": of.spread if of.size > 1 else None}
+
+
+def table_of_choices(choices: Choices) -> Table:
+    """Every combination with its validation error; the chosen ones are marked."""
+    shown = Table(title="Average error in % on the validation split", box=box.SIMPLE)
+    shown.add_column("method")
+    shown.add_column("settings")
+    shown.add_column("error", justify="right")
+    shown.add_column("")
+    for method, choice in choices.items():
+        for candidate in choice["candidates"]:
+            shown.add_row(
+                method,
+                ", ".join(f"{name}={value}" for name, value in candidate["settings"].items()),
+                _error(candidate),
+                "chosen" if candidate["settings"] == choice["settings"] else "",
+            )
+    return shown
+
+
+def _error(candidate: Mapping[str, Any]) -> str:
+    error = candidate["validation_error"]
+    if error is None:
+        return "failed"
+    return f"{error:.2f}, ended early" if candidate.get("ended_early") else f"{error:.2f}"
+
+
+def table_of_searches(choices: Choices) -> Table:
+    """Where searches ended: the tries they took, and how sure each chosen value is."""
+    shown = Table(title="How sure the chosen values are", box=box.SIMPLE)
+    for column in ("method", "tries", "chosen", "status"):
+        shown.add_column(column)
+    for method, choice in choices.items():
+        statuses = choice["statuses"]
+        shown.add_row(
+            method,
+            f"{choice['tries']} of {choice['tries_allowed']}",
+            "\n".join(f"{name}={choice['settings'][name]}" for name in statuses),
+            "\n".join(statuses.values()),
+        )
+    found = {status for choice in choices.values() for status in choice["statuses"].values()}
+    shown.caption = "\n".join(f"{one}: {STATUSES[one]}" for one in STATUSES if one in found)
+    if EDGE in found:
+        shown.caption += "\nThe same command with more --tries continues the search."
+    shown.caption_justify = "left"
+    return shown

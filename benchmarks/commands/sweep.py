@@ -24,28 +24,29 @@ method's strength on its ladder (`list` shows it), the learning rate from 0.01 o
 ladder after the other while the error falls and ends when no neighbour of what was chosen is
 better. What --set or --training sets stays as it is. A larger N later continues the search. --start
 begins at what another search has chosen, such as a cheaper one with fewer epochs, or one on another
-benchmark.
+benchmark. --give-up F ends a try once its average error on the tasks learned so far, two at least,
+is more than F times the final one of the method's best try.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any
-
-from rich import box
-from rich.table import Table
 
 from avalanche_dco.errors import DCOError, SettingError
 from benchmarks.commands.arguments import add_shared_arguments, positive, request
 from benchmarks.commands.session import Session
-from benchmarks.commands.summary import wide_console
+from benchmarks.commands.summary import table_of_choices, table_of_searches, wide_console
 from benchmarks.presets import Grid
 from benchmarks.runs.choices import CHOSEN, Choices, choices_in, write_choices
+from benchmarks.runs.jobs import ENDED_AFTER
 from benchmarks.runs.planning import Plan
-from benchmarks.runs.search import EDGE, STATUSES, Search
+from benchmarks.runs.search import Search
 from benchmarks.runs.training import Settings
 
 Candidate = dict[str, Any]
@@ -66,6 +67,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --tries: what another search has chosen, to begin there",
     )
     parser.add_argument(
+        "--give-up",
+        type=_factor,
+        metavar="F",
+        help="with --tries: end a try once its average error so far is more than F times the final "
+        "one of the method's best try",
+    )
+    parser.add_argument(
         "--chosen",
         type=Path,
         metavar="FILE",
@@ -73,11 +81,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _factor(text: str) -> float:
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = 0.0
+    if not 1 <= factor < inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
+    return factor
+
+
 def run(args: argparse.Namespace) -> int:
     """Choose, and write down what was chosen."""
     plan = Plan(request(args))
-    if args.start is not None and args.tries is None:
-        raise SettingError("--start is for a search; give it with --tries N.")
+    for option, value in (("--start", args.start), ("--give-up", args.give_up)):
+        if value is not None and args.tries is None:
+            raise SettingError(f"{option} is for a search; give it with --tries N.")
+    if args.give_up is not None and len(args.seeds) > 1:
+        raise SettingError(
+            f"--give-up compares a try with the best one by one seed; give one, not {args.seeds}."
+        )
     if args.tries is None:
         choices, session = _by_grid(plan, args)
     else:
@@ -123,7 +146,7 @@ def _by_search(plan: Plan, args: argparse.Namespace) -> tuple[Choices, Session]:
     for method, search in searches.items():
         plan.job(method, args.seeds[0], search.asked, "validation")  # complains before any runs
     session = Session(args)
-    choices = search_for(plan, searches, args.seeds, session)
+    choices = search_for(plan, searches, args.seeds, session, args.give_up)
     for method, start in starts.items():
         if method in choices and start["tries"] is not None:  # None: a grid
             choices[method]["tries_before"] = start["tries"]
@@ -145,18 +168,28 @@ def choose(
 
 
 def search_for(
-    plan: Plan, searches: Mapping[str, Search], seeds: Sequence[int], session: Session
+    plan: Plan,
+    searches: Mapping[str, Search],
+    seeds: Sequence[int],
+    session: Session,
+    give_up: float | None = None,
 ) -> Choices:
     """Search for the best settings of each method on a validation split.
 
     The searches go on together, one combination of each at a time.
 
     :param searches: where to search, by method.
+    :param give_up: how many times the least error so far ends a try; None for no limit.
     :return: as :func:`choose`, and with how many tries, and how sure each value is.
     """
     candidates: dict[str, list[Candidate]] = {method: [] for method in searches}
     while asked := {m: [s.asked] for m, s in searches.items() if s.asked is not None}:
-        for method, [candidate] in _try(plan, asked, seeds, session).items():
+        limits = {
+            method: round(give_up * least, 4)
+            for method in asked
+            if give_up is not None and (least := searches[method].least_error) is not None
+        }
+        for method, [candidate] in _try(plan, asked, seeds, session, limits).items():
             searches[method].answer(candidate["validation_error"])
             candidates[method].append(candidate)
     return {
@@ -166,6 +199,7 @@ def search_for(
             "tries_allowed": search.tries,
             "statuses": search.statuses(),
         }
+        | ({} if give_up is None else {"give_up": give_up})
         for method, search in searches.items()
     }
 
@@ -175,10 +209,16 @@ def _try(
     combinations: Mapping[str, Sequence[Settings]],
     seeds: Sequence[int],
     session: Session,
+    limits: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, list[Candidate]]:
-    """Train with combinations of settings, and say how good each is."""
+    """Train with combinations of settings, and say how good each is.
+
+    :param limits: the average error, in %, above which a try ends early, by method.
+    """
     jobs = {
-        (method, number, seed): plan.job(method, seed, combination, "validation")
+        (method, number, seed): plan.job(
+            method, seed, combination, "validation", limits.get(method)
+        )
         for method, mine in combinations.items()
         for number, combination in enumerate(mine)
         for seed in seeds
@@ -190,13 +230,15 @@ def _try(
 
     def candidate(method: str, number: int, combination: Settings) -> Candidate:
         mine = [results[jobs[method, number, seed].folder_name] for seed in seeds]
-        errors = [one.summary["average"] for one in mine if one.summary is not None]
+        summaries = [one.summary for one in mine if one.summary is not None]
+        errors = [summary["average"] for summary in summaries]
+        early = any(ENDED_AFTER in summary for summary in summaries)
         return {
             "settings": dict(combination),
             "validation_error": fmean(errors) if len(errors) == len(seeds) else None,
             "failures": [one.failure for one in mine if one.failure is not None],
             "runs": [one.job.folder_name for one in mine],
-        }
+        } | ({"ended_early": True} if early else {})
 
     return {
         method: [candidate(method, number, one) for number, one in enumerate(mine)]
@@ -217,43 +259,3 @@ def _best(method: str, candidates: list[Candidate]) -> dict[str, Any]:
         "validation_error": best["validation_error"],
         "candidates": candidates,
     }
-
-
-def table_of_choices(choices: Choices) -> Table:
-    """Every combination with its validation error; the chosen ones are marked."""
-    shown = Table(title="Average error in % on the validation split", box=box.SIMPLE)
-    shown.add_column("method")
-    shown.add_column("settings")
-    shown.add_column("error", justify="right")
-    shown.add_column("")
-    for method, choice in choices.items():
-        for candidate in choice["candidates"]:
-            error = candidate["validation_error"]
-            shown.add_row(
-                method,
-                ", ".join(f"{name}={value}" for name, value in candidate["settings"].items()),
-                "failed" if error is None else f"{error:.2f}",
-                "chosen" if candidate["settings"] == choice["settings"] else "",
-            )
-    return shown
-
-
-def table_of_searches(choices: Choices) -> Table:
-    """Where searches ended: the tries they took, and how sure each chosen value is."""
-    shown = Table(title="How sure the chosen values are", box=box.SIMPLE)
-    for column in ("method", "tries", "chosen", "status"):
-        shown.add_column(column)
-    for method, choice in choices.items():
-        statuses = choice["statuses"]
-        shown.add_row(
-            method,
-            f"{choice['tries']} of {choice['tries_allowed']}",
-            "\n".join(f"{name}={choice['settings'][name]}" for name in statuses),
-            "\n".join(statuses.values()),
-        )
-    found = {status for choice in choices.values() for status in choice["statuses"].values()}
-    shown.caption = "\n".join(f"{one}: {STATUSES[one]}" for one in STATUSES if one in found)
-    if EDGE in found:
-        shown.caption += "\nThe same command with more --tries continues the search."
-    shown.caption_justify = "left"
-    return shown

@@ -75,6 +75,14 @@ def _tries(searches: Mapping[str, Any], seeds: list[int]) -> str:
     before = [one["tries_before"] for one in searches.values() if "tries_before" in one]
     if before:
         note += f" They begin at what another search chose in {min(before)} to {max(before)} tries."
+    factors = sorted({one["give_up"] for one in searches.values() if "give_up" in one})
+    if factors:
+        tried = [candidate for one in searches.values() for candidate in one["candidates"]]
+        early = sum(candidate.get("ended_early", False) for candidate in tried)
+        note += (
+            f" {early} of {len(tried)} tries ended early, with an average error so far of more than "
+            f"{' or '.join(f'{factor:g}' for factor in factors)} times that of the method's best try."
+        )
     return note
 
 

@@ -105,7 +105,7 @@ def execute(
     folder = options.out / job.folder_name
     with exclusively(folder, on_wait):
         summary = read_outcome(folder)
-        if summary is None:
+        if summary is None or not job.is_answered_by(summary):
             checkpoints = FolderCheckpoints(folder)
             threads = _prepare(folder, job, options, checkpoints)
             torch.set_num_threads(threads)

@@ -13,6 +13,8 @@ from benchmarks.runs.training import Training
 from benchmarks.streams.catalogue import Data
 
 Split = Literal["test", "validation"]
+ENDED_AFTER = "ended_after"
+"""In an outcome: the experiences learned by a run that was not worth finishing."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Job:
     :param settings: every argument of the method, with its value.
     :param split: what is evaluated: the test data, or a part of the training data held out.
     :param hashes: SHA-256 of the data, by file.
+    :param give_up_above: the average error, in %, above which it is not worth finishing; None to
+        finish whatever comes. It changes no number, so a finished run serves for any.
     """
 
     protocol: str
@@ -39,6 +43,7 @@ class Job:
     split: Split = "test"
     data: Data = field(default_factory=Data)
     hashes: Mapping[str, str] = field(default_factory=dict)
+    give_up_above: float | None = None
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -67,6 +72,12 @@ class Job:
     def folder_name(self) -> str:
         """Benchmark, method, seed and a hash of the configuration."""
         return folder_name(self.identity)
+
+    def is_answered_by(self, outcome: Mapping[str, Any]) -> bool:
+        """Whether a run that ended early, for another limit, ends early for this one too."""
+        if ENDED_AFTER not in outcome:
+            return True
+        return self.give_up_above is not None and outcome["average"] > self.give_up_above
 
     @property
     def title(self) -> str:

@@ -32,7 +32,7 @@ from benchmarks.runs.cost import (
     listening_to_gradients,
     peak_megabytes,
 )
-from benchmarks.runs.jobs import Job
+from benchmarks.runs.jobs import ENDED_AFTER, Job
 from benchmarks.runs.training import Training
 from benchmarks.streams.catalogue import TASKS, classes_of
 from benchmarks.streams.data_path import TensorBatches
@@ -90,10 +90,12 @@ class Outcome:
 
     :param metrics: what the logger recorded: errors, as fractions, and costs.
     :param memory_bytes: what the method keeps between experiences.
+    :param ended_after: the experiences learned, if the run was not worth finishing.
     """
 
     metrics: pd.DataFrame
     memory_bytes: int
+    ended_after: int | None = None
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -110,6 +112,7 @@ class Outcome:
             "gradient_evaluations": sum(gradients),
             "gradient_evaluations_by_experience": gradients,
             **errors_before_push(self.metrics),
+            **({} if self.ended_after is None else {ENDED_AFTER: self.ended_after}),
         }
 
 
@@ -194,13 +197,27 @@ def learn(job: Job, checkpoints: Checkpoints, on_progress: OnProgress) -> Outcom
             done += 1
             # A search only asks what has become of the tasks learned so far.
             few = job.split == "validation" and not method.whole_stream
-            strategy.eval(stream.test_stream[:done] if few else stream.test_stream)
+            values = strategy.eval(stream.test_stream[:done] if few else stream.test_stream)
             on_progress(done, len(train_inputs))
             if done < len(train_inputs):
+                if _is_hopeless(job, done, values):
+                    break
                 checkpoints.save(strategy)
     (logger,) = strategy.evaluator.loggers
     metrics = logger.to_frame()
-    return Outcome(metrics[metrics["value"].notna()], kept_bytes(method, strategy))
+    return Outcome(
+        metrics[metrics["value"].notna()],
+        kept_bytes(method, strategy),
+        ended_after=None if done == len(train_inputs) else done,
+    )
+
+
+def _is_hopeless(job: Job, done: int, values: Mapping[str, Any]) -> bool:
+    """Whether the errors so far are too large; after one experience nothing is forgotten yet."""
+    if job.give_up_above is None or done < 2:
+        return False
+    (average,) = (value for name, value in values.items() if name.startswith("AverageError/"))
+    return 100 * average > job.give_up_above
 
 
 def _pushes(job: Job) -> bool:

@@ -78,7 +78,12 @@ class Plan:
         return plan
 
     def job(
-        self, method: str, seed: int, tried: Settings | None = None, split: Split = "test"
+        self,
+        method: str,
+        seed: int,
+        tried: Settings | None = None,
+        split: Split = "test",
+        give_up_above: float | None = None,
     ) -> Job:
         """One run."""
         training, settings = self._resolved(method, tried or {})
@@ -93,6 +98,7 @@ class Plan:
             split=split,
             data=self.request.data,
             hashes=self._hashes,
+            give_up_above=give_up_above,
         )
 
     def grid(self, method: str) -> dict[str, tuple[Any, ...]]:

@@ -21,7 +21,7 @@ from rich.progress import (
 
 from avalanche_dco.errors import DCOError
 from benchmarks.runs.execution import RunOptions
-from benchmarks.runs.jobs import Job
+from benchmarks.runs.jobs import ENDED_AFTER, Job
 from benchmarks.runs.runners import ENDS, Event, Runner
 
 
@@ -132,4 +132,5 @@ def _end(event: Event) -> str:
     if event.kind == "failed":
         return f" FAILED: {event.content.strip().splitlines()[-1]}"
     error, seconds = event.content["average"], event.content["seconds"]
-    return f": error {error:.2f} %, {seconds:.0f} s of training"
+    early = f" after {event.content[ENDED_AFTER]} tasks" if ENDED_AFTER in event.content else ""
+    return f": error {error:.2f} %{early}, {seconds:.0f} s of training"

@@ -138,6 +138,12 @@ class Search:
         self._asked = next(self._walk, None)
 
     @property
+    def least_error(self) -> float | None:
+        """That of the best combination so far; None if there is no error yet."""
+        least = min(self._errors.values(), default=inf)
+        return None if least == inf else least
+
+    @property
     def best(self) -> dict[str, Any]:
         """The best combination so far; of equally good ones the first."""
         return self._settings(self._best)

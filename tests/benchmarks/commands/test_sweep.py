@@ -125,3 +125,62 @@ def test_a_number_of_tries_is_at_least_one(tmp_path, capsys, tries):
     with pytest.raises(SystemExit):
         sweep(tmp_path, "--methods", "ewc", "--tries", tries)
     assert "--tries" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("_in_this_process")
+def test_a_hopeless_try_ends_early_and_is_not_chosen(tmp_path, capsys):
+    fixed = ["--benchmark", "permuted-digits", "--training", "epochs=3"]
+    fixed += ["--training", "experiences=4"]
+    fixed += ["--training", "weight_decay=0", "--training", "later_lr_factor=1"]
+    search = ["sweep", *fixed, "--methods", "naive", "--tries", "4", "--json"]
+
+    def searched(*arguments):
+        assert main([*search, "--out", str(tmp_path / "runs"), *arguments]) == 0
+        *runs, end = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        return runs, end["methods"]["naive"]
+
+    runs, choice = searched("--give-up", "1")
+    early = [run.get("ended_after") for run in runs]
+    best = 100.0
+    for run, ended_after in zip(runs, early, strict=True):
+        if ended_after is None:
+            best = min(best, run["average"])
+        else:  # two experiences at least, and worse than the best that was finished before
+            assert 2 <= ended_after < 4
+            assert run["average"] > best
+    assert choice["validation_error"] == best
+    assert choice["give_up"] == 1
+    assert early[0] is None
+    assert any(early)
+    marked = [one.get("ended_early", False) for one in choice["candidates"]]
+    assert marked == [ended_after is not None for ended_after in early]
+
+    # what ended early is good for the same limit, and no answer without one
+    before = outcomes(tmp_path / "runs")
+    assert searched("--give-up", "1")[1] == choice
+    assert outcomes(tmp_path / "runs") == before
+    runs, whole = searched()
+    assert not any("ended_after" in run for run in runs)
+    assert "give_up" not in whole
+    changed = {path for path, time in outcomes(tmp_path / "runs").items() if before[path] != time}
+    assert len(changed) == sum(marked)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--give-up", "1.5"], "give it with --tries N"),
+        (["--give-up", "1.5", "--tries", "2", "--seeds", "1", "2"], "by one seed"),
+    ],
+)
+def test_giving_up_is_for_a_search_with_one_seed(tmp_path, capsys, arguments, complaint):
+    assert sweep(tmp_path, "--methods", "ewc", *arguments) == 2
+    assert complaint in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("factor", ["0.5", "nan", "inf", "much"])
+def test_a_factor_of_giving_up_is_at_least_one(tmp_path, capsys, factor):
+    with pytest.raises(SystemExit):
+        sweep(tmp_path, "--methods", "ewc", "--tries", "2", "--give-up", factor)
+    assert "--give-up" in capsys.readouterr().err

@@ -171,6 +171,16 @@ def test_notes_tell_of_a_search_before(tmp_path: Path) -> None:
     assert notes(tmp_path)[2].endswith(" They begin at what another search chose in 5 to 9 tries.")
 
 
+def test_tries_that_ended_early_are_counted(tmp_path: Path) -> None:
+    candidates = [{}, {"ended_early": True}, {}, {"ended_early": True}]
+    searches = {m: {"give_up": 1.2, "candidates": candidates} for m in ("naive", "joint")}
+    keep(tmp_path, {method: ERRORS[method] for method in searches}, searches=searches)
+    assert notes(tmp_path)[2].endswith(
+        " 4 of 8 tries ended early, with an average error so far of more than 1.2 times that of "
+        "the method's best try."
+    )
+
+
 def test_notes_tell_the_precision_of_the_runs(tmp_path: Path) -> None:
     keep(tmp_path, {"ewc": {1: 4.0}})
     path = study_path("comparison", tmp_path)
