@@ -79,9 +79,10 @@ def _tries(searches: Mapping[str, Any], seeds: list[int]) -> str:
     if factors:
         tried = [candidate for one in searches.values() for candidate in one["candidates"]]
         early = sum(candidate.get("ended_early", False) for candidate in tried)
+        times = " or ".join(f"{factor:g}" for factor in factors)
         note += (
-            f" {early} of {len(tried)} tries ended early, with an average error so far of more than "
-            f"{' or '.join(f'{factor:g}' for factor in factors)} times that of the method's best try."
+            f" {early} of {len(tried)} tries ended early, with an average error so far of more "
+            f"than {times} times that of the method's best try."
         )
     return note
 
