@@ -17,6 +17,7 @@ COMMANDS = {
     "compare": "benchmarks.commands.compare",
     "sweep": "benchmarks.commands.sweep",
     "keep": "benchmarks.commands.keep",
+    "restore": "benchmarks.commands.restore",
     "report": "benchmarks.commands.report",
     "tables": "benchmarks.commands.tables",
     "speed": "benchmarks.studies.speed.study",

@@ -1,6 +1,7 @@
 """Finished runs are kept in one file per study, and nothing else is."""
 
 import json
+import shutil
 from random import Random
 
 import pandas as pd
@@ -13,6 +14,7 @@ from benchmarks.report.reading import read_runs
 from benchmarks.runs.choices import read_choices
 from benchmarks.runs.kept import Study, read_study, study_path, write_study
 from benchmarks.runs.records import DamagedRunError, read_run
+from tests.support.benchmark_runs import _in_this_process  # noqa: F401
 from tests.support.run_folders import write_run
 
 
@@ -124,3 +126,43 @@ def test_a_study_may_have_choices_for_several_benchmarks():
     assert read_choices(kept, "fashion-mnist")["rwalk"] == {"ewc_lambda": 100}
     with pytest.raises(SettingError, match="not on split-digits"):
         read_choices(kept, "split-digits")
+
+
+def test_kept_runs_are_laid_out_again(tmp_path, capsys):
+    runs, out = tmp_path / "runs", tmp_path / "out"
+    folders = [write_run(runs, "dco", seed) for seed in (1, 2)]
+    keep(tmp_path, runs)
+    restore = ["restore", "--study", "group/study", "--results", str(tmp_path / "kept")]
+    shutil.copytree(folders[0], out / folders[0].name)
+    before = (out / folders[0].name / "outcome.json").stat().st_mtime_ns
+    assert main([*restore, "--out", str(out)]) == 0
+    assert "1 runs written, 1 were there already" in capsys.readouterr().out
+    assert (out / folders[0].name / "outcome.json").stat().st_mtime_ns == before
+    for folder in folders:
+        run, restored = read_run(folder), read_run(out / folder.name)
+        assert (restored.config, restored.outcome) == (run.config, run.outcome)
+        assert restored.metrics.equals(run.metrics)
+    assert main([*restore[:2], "none", *restore[3:], "--out", str(out)]) == 2
+    assert "there is no study" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("_in_this_process")
+def test_a_search_continues_from_kept_runs(tmp_path, capsys):
+    def search(out, tries):
+        sweep = ["sweep", "--benchmark", "split-digits", "--methods", "naive", "--tries", tries]
+        short = ["--training", "epochs=1", "--training", "experiences=2"]
+        assert main([*sweep, *short, "--out", str(out), "--json"]) == 0
+        return json.loads(capsys.readouterr().out.splitlines()[-1])["methods"]["naive"]
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    begun = search(first, "2")
+    (first / "chosen.json").unlink()  # as after a search that was killed
+    keep(tmp_path, first)
+    restored = ["--study", "group/study", "--results", str(tmp_path / "kept"), "--out", str(second)]
+    assert main(["restore", *restored]) == 0
+    capsys.readouterr()
+    before = {path: path.stat().st_mtime_ns for path in second.glob("*/outcome.json")}
+    whole = search(second, "3")
+    assert whole["candidates"][:2] == begun["candidates"]
+    after = {path: path.stat().st_mtime_ns for path in second.glob("*/outcome.json")}
+    assert before.items() < after.items()
