@@ -14,6 +14,8 @@ from avalanche_dco.baselines.per_sample import Batch, mean_transformed_gradients
 from avalanche_dco.baselines.shared import (
     TABLES_BY_EXPERIENCE,
     PerSampleImportances,
+    QuadraticPenalty,
+    Table,
     as_param_data,
     labelled,
     loaded_batches,
@@ -21,7 +23,7 @@ from avalanche_dco.baselines.shared import (
 from avalanche_dco.plugins.support.kept import Kept
 
 
-class EWCPlugin(PerSampleImportances, plugins.EWCPlugin):
+class EWCPlugin(QuadraticPenalty, PerSampleImportances, plugins.EWCPlugin):
     r"""Avalanche's EWC with the exact empirical Fisher information.
 
     The importances of Avalanche 0.6.0 are squares of *mini-batch mean* gradients. In a batch of
@@ -67,6 +69,17 @@ class EWCPlugin(PerSampleImportances, plugins.EWCPlugin):
         strength = ewc_lambda / 2 if half else ewc_lambda
         super().__init__(strength, mode, decay_factor, keep_importance_data)
         self.fisher_mb_size = fisher_mb_size
+
+    def before_backward(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
+        """Add the penalty: in mode `separate` the sum over all earlier experiences."""
+        if strategy.clock.train_exp_counter > 0:
+            self._add_penalty(strategy, self.ewc_lambda)
+
+    def _tables(self, strategy: SupervisedTemplate) -> Iterator[tuple[Table, Table]]:
+        now = strategy.clock.train_exp_counter
+        for number in range(now) if self.mode == "separate" else [now - 1]:
+            if number in self.saved_params:
+                yield self.importances[number], self.saved_params[number]
 
     def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Compute the importances and keep the weights."""

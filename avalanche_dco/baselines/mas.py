@@ -14,6 +14,8 @@ from avalanche_dco.baselines.shared import (
     TABLE,
     WHOLE_TABLE,
     PerSampleImportances,
+    QuadraticPenalty,
+    Table,
     as_param_data,
     loaded_batches,
 )
@@ -23,7 +25,7 @@ from avalanche_dco.plugins.support.kept import Kept
 _SAMPLES_PER_BATCH = 256
 
 
-class MASPlugin(PerSampleImportances, plugins.MASPlugin):
+class MASPlugin(QuadraticPenalty, PerSampleImportances, plugins.MASPlugin):
     """Avalanche's MAS with four corrections.
 
     * Avalanche 0.6.0 computes the importances in train mode: with dropout switched on they are
@@ -50,11 +52,12 @@ class MASPlugin(PerSampleImportances, plugins.MASPlugin):
         """Add the penalty."""
         if strategy.clock.train_exp_counter == 0 or self.importance is None or self.params is None:
             return
-        for name, parameter in strategy.model.named_parameters():
-            if name in self.importance:
-                importance = self.importance[name].expand(parameter.shape)
-                distance = parameter - self.params[name].expand(parameter.shape)
-                strategy.loss += self._lambda * (importance * distance.square()).sum()
+        self._add_penalty(strategy, self._lambda)
+
+    def _tables(self, strategy: SupervisedTemplate) -> list[tuple[Table, Table]]:
+        assert self.importance is not None
+        assert self.params is not None
+        return [(self.importance, self.params)]
 
     def _get_importance(self, strategy: SupervisedTemplate) -> dict[str, ParamData]:
         batches = loaded_batches(strategy.experience.dataset, _SAMPLES_PER_BATCH, strategy.device)

@@ -17,12 +17,16 @@ from torch.optim import SparseAdam
 from torch.utils.data import DataLoader
 
 from avalanche_dco.baselines.per_sample import Batch
+from avalanche_dco.baselines.quadratic import Quadratic
 from avalanche_dco.core.checked import is_count, is_floating, require
 from avalanche_dco.errors import GradientError, ModelError, SettingError
 from avalanche_dco.plugins.support.checks import InputChecks
 from avalanche_dco.plugins.support.isolation import model_kept, random_state_kept
 from avalanche_dco.plugins.support.kept import Form, Shapes, Tensors, is_parameter
 from avalanche_dco.plugins.support.state import PluginState
+
+Table = Mapping[str, ParamData]
+"""By parameter name."""
 
 
 class CorrectedPlugin(InputChecks, PluginState):
@@ -53,6 +57,47 @@ class CorrectedPlugin(InputChecks, PluginState):
                 "another optimizer, such as torch.optim.Adam with nn.Embedding(..., sparse=False)."
             )
         super().before_training(strategy, *args, **kwargs)
+
+
+class QuadraticPenalty(CorrectedPlugin):
+    """Adds a penalty that is made anew at the first step of each experience."""
+
+    _penalty: Quadratic | None = None
+
+    @abstractmethod
+    def _tables(self, strategy: SupervisedTemplate) -> Iterable[tuple[Table, Table]]:
+        """Importances and weights; the penalty is the sum over all such pairs."""
+
+    def _penalised(self, strategy: SupervisedTemplate) -> Iterable[tuple[str, Tensor]]:
+        """The parameters, shaped like the entries of the tables."""
+        return strategy.model.named_parameters()
+
+    def _add_penalty(self, strategy: SupervisedTemplate, strength: float) -> None:
+        if self._penalty is None:
+            self._penalty = self._made(strategy)
+        penalty = strength * self._penalty.of(self._penalised(strategy))
+        strategy.loss += penalty.to(strategy.device) if isinstance(penalty, Tensor) else penalty
+
+    def _made(self, strategy: SupervisedTemplate) -> Quadratic:
+        penalty = Quadratic()
+        for importances, weights in self._tables(strategy):
+            for name, p in self._penalised(strategy):
+                if name in importances:  # otherwise it is new
+                    importance, centre = (t[name].expand(p.shape) for t in (importances, weights))
+                    penalty.add(name, p, importance, centre)
+        return penalty
+
+    def before_training_exp(self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any) -> None:
+        """Forget the penalty of an experience that was interrupted."""
+        self._penalty = None
+        super().before_training_exp(strategy, *args, **kwargs)  # type: ignore[misc]
+
+    def _finished(self, strategy: SupervisedTemplate, **kept: Any) -> None:
+        super()._finished(strategy, _penalty=None, **kept)
+
+    def _restored(self) -> None:
+        self._penalty = None
+        super()._restored()
 
 
 class PerSampleImportances(CorrectedPlugin):

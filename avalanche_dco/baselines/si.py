@@ -1,6 +1,6 @@
 """Synaptic Intelligence that has an effect on a CPU."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -10,12 +10,18 @@ from avalanche.training.utils import ParamData
 from torch import Tensor, nn
 from torch.nn import functional
 
-from avalanche_dco.baselines.shared import FLAT_TABLE, CorrectedPlugin
+from avalanche_dco.baselines.shared import FLAT_TABLE, QuadraticPenalty, Table
 from avalanche_dco.plugins.support.kept import Kept
 
 
-class SynapticIntelligencePlugin(CorrectedPlugin, plugins.SynapticIntelligencePlugin):
-    r"""Avalanche's Synaptic Intelligence with five corrections.
+class _WithoutSteps(plugins.SynapticIntelligencePlugin):
+    """Avalanche's, which at every step matches all parameters with the excluded patterns anew."""
+
+    before_training_iteration = plugins.SupervisedPlugin.before_training_iteration
+
+
+class SynapticIntelligencePlugin(QuadraticPenalty, _WithoutSteps):
+    r"""Avalanche's Synaptic Intelligence with six corrections.
 
     * Avalanche 0.6.0 takes its snapshots of the weights with ``param.detach().cpu().flatten()``,
       which on a CPU is the parameter's own memory. The snapshot moves along with the weights: the
@@ -31,6 +37,8 @@ class SynapticIntelligencePlugin(CorrectedPlugin, plugins.SynapticIntelligencePl
       known exactly, is taken off again.
     * It stops on weights that are not float32. Here path integrals and importances of double
       weights are double, and those of half and bfloat16 weights float32.
+    * A parameter that is frozen for a later experience repeats its last step there at every step,
+      and its importance changes. Here it has no path.
 
     >>> from avalanche_dco.baselines import SynapticIntelligencePlugin
     >>> plugin = SynapticIntelligencePlugin(si_lambda=1)
@@ -73,24 +81,49 @@ class SynapticIntelligencePlugin(CorrectedPlugin, plugins.SynapticIntelligencePl
     def before_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Take the reference weights, as a copy."""
         self._make_room(strategy.model)
+        allowed = self.not_excluded_parameters(strategy.model, self.excluded_parameters)
+        self._allowed = {name for name, _ in allowed}
         super().before_training_exp(strategy, **kwargs)
         _own(self.ewc_data[0])
 
     def before_training_iteration(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Take the weights before the step, as a copy."""
         super().before_training_iteration(strategy, **kwargs)
-        _own(self.syn_data["old_theta"])
+        for name, parameter in self._followed(strategy.model):
+            self.syn_data["old_theta"][name].data.copy_(_flat(parameter))
+
+    def before_backward(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
+        """Add the penalty."""
+        self._add_penalty(strategy, self._strength(strategy) / 2)
+
+    def _tables(self, strategy: SupervisedTemplate) -> list[tuple[Table, Table]]:
+        references, importances = self.ewc_data
+        return [(importances, references)]
+
+    def _penalised(self, strategy: SupervisedTemplate) -> Iterator[tuple[str, Tensor]]:
+        device = self.device(strategy)
+        return ((name, p.to(device).flatten()) for name, p in self._followed(strategy.model))
+
+    def _followed(self, model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+        for name, parameter in model.named_parameters():
+            if name in self._allowed and parameter.requires_grad:
+                yield name, parameter
+
+    def _strength(self, strategy: SupervisedTemplate) -> float:
+        return self.si_lambda[min(strategy.clock.train_exp_counter, len(self.si_lambda) - 1)]
 
     @torch.no_grad()
     def after_training_iteration(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Add the step to the path integral, without the penalty's part of the gradient."""
-        super().after_training_iteration(strategy, **kwargs)
-        index = min(strategy.clock.train_exp_counter, len(self.si_lambda) - 1)
+        strength = self._strength(strategy)
         references, importances = self.ewc_data
-        for name, trajectory in self.syn_data["trajectory"].items():
-            old, new = self.syn_data["old_theta"][name].data, self.syn_data["new_theta"][name].data
-            pull = self.si_lambda[index] * importances[name].data * (old - references[name].data)
-            trajectory.data -= pull * (new - old)
+        for name, parameter in self._followed(strategy.model):
+            old = self.syn_data["old_theta"][name].data
+            self.syn_data["new_theta"][name].data = new = _flat(parameter)
+            gradient = _flat(parameter.grad).to(old.dtype)
+            distance = old - references[name].data
+            own = torch.addcmul(gradient, importances[name].data, distance, value=-strength)
+            self.syn_data["trajectory"][name].data.addcmul_(own, new - old)
 
     @torch.no_grad()
     def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
@@ -112,6 +145,7 @@ class SynapticIntelligencePlugin(CorrectedPlugin, plugins.SynapticIntelligencePl
                 table[name] = ParamData(name, init_tensor=grown)
 
     def _restored(self) -> None:
+        super()._restored()
         # The others live within an experience; Avalanche wants to find them by name.
         integrals = self.syn_data["cum_trajectory"]
         self.syn_data |= {
@@ -123,6 +157,10 @@ class SynapticIntelligencePlugin(CorrectedPlugin, plugins.SynapticIntelligencePl
 def _own(snapshot: dict[str, ParamData]) -> None:
     for entry in snapshot.values():
         entry.data = entry.data.to(_precision(entry.data), copy=True)
+
+
+def _flat(values: Any) -> Tensor:
+    return values.detach().cpu().flatten()
 
 
 def _precision(weights: Tensor) -> torch.dtype:

@@ -102,6 +102,17 @@ def test_new_heads_are_taken_up() -> None:
     assert "classifier.classifiers.2.classifier.weight" in si.ewc_data[1]
 
 
+def test_what_is_frozen_has_no_path() -> None:
+    si = SynapticIntelligencePlugin(1.0)
+    strategy = trained(mlp, si, EXPERIENCES[:1])
+    integral = si.syn_data["cum_trajectory"]["0.weight"].data.clone()
+    strategy.model[0].requires_grad_(False)
+    strategy.train(EXPERIENCES[1])
+    assert not si.syn_data["trajectory"]["0.weight"].data.any()
+    assert torch.equal(si.syn_data["cum_trajectory"]["0.weight"].data, integral)
+    assert si.syn_data["trajectory"]["3.weight"].data.any()
+
+
 class Converting(nn.Module):
     """Takes float32 inputs, whatever the precision of the model."""
 
