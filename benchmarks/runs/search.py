@@ -2,7 +2,8 @@
 
 A ladder has values in order, a choice has values without one. The search tries the neighbours on a
 ladder and walks on while the error falls. It returns to the ladders until none of them has a better
-neighbour, then tries the choices, and begins again if one of them has helped. What is searched for
+neighbour, then tries the choices, and begins again if one of them has helped. If nothing can be
+trained at the start, it first goes down the first ladder until something can. What is searched for
 is not known here:
 
 search = Search({"lr": Ladder(0.01), "weight_decay": Choice((0, 0.001))}, tries=12)
@@ -172,12 +173,23 @@ class Search:
     def _descend(self) -> Iterator[Position]:
         """Combinations to try, each once; an answer has to be there when the next is asked for."""
         yield (0,) * len(self._coordinates)
+        yield from self._retreat()
         before = None
         while before != self._best:
             before = self._best
             yield from self._settle(self._axes(Ladder))
             for axis in self._axes(Choice):
                 yield from self._line(axis)
+
+    def _retreat(self) -> Iterator[Position]:
+        """Smaller and smaller values on the first ladder, until something can be trained."""
+        start, step = (0,) * len(self._coordinates), -1
+        for axis in self._axes(Ladder)[:1]:
+            ladder = self._values(axis)
+            assert isinstance(ladder, Ladder)
+            while self.least_error is None and ladder.has(step) and len(self._errors) < self.tries:
+                yield _moved(start, axis, step)
+                step -= 1
 
     def _settle(self, axes: Sequence[int]) -> Iterator[Position]:
         """One ladder after the other until none has a better neighbour."""

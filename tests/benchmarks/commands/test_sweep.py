@@ -96,10 +96,10 @@ def test_a_run_that_diverges_is_a_try_and_not_chosen(tmp_path, capsys):
     fixed += ["--set", "ewc_lambda=1e7"]  # diverges at lr=0.01 and above
     assert sweep(tmp_path, "--methods", "ewc", "--tries", "3", *fixed, "--json") == 0
     *runs, end = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [run["event"] for run in runs] == ["failed", "failed", "done"]
+    assert [run["event"] for run in runs] == ["failed", "done", "done"]
     choice = end["methods"]["ewc"]
-    assert choice["settings"] == {"lr": 0.003}
-    assert [one["validation_error"] is None for one in choice["candidates"]] == [True, True, False]
+    assert choice["settings"]["lr"] < 0.01
+    assert [one["validation_error"] is None for one in choice["candidates"]] == [True, False, False]
     assert choice["statuses"] == {"lr": "edge"}
 
 

@@ -247,9 +247,30 @@ def test_a_choice_that_was_tried_with_other_settings():
 def test_what_cannot_be_trained_is_worse_than_any():
     errors = {4: 90.0, 5: None, 6: nan}
     search, asked = searched({"x": FIVE}, lambda settings: errors.get(settings["x"], 95.0))
-    assert [one["x"] for one in asked] == [5, 6, 4, 3]
+    assert [one["x"] for one in asked] == [5, 4, 3]
     assert search.best == {"x": 4}
+    errors = {5: 90.0, 6: None, 4: nan}
+    search, asked = searched({"x": FIVE}, lambda settings: errors[settings["x"]])
+    assert [one["x"] for one in asked] == [5, 6, 4]
+    assert search.best == {"x": 5}
     assert search.statuses() == {"x": INTERIOR}
+
+
+def test_a_search_retreats_from_where_nothing_can_be_trained():
+    def error_of(settings):
+        return None if settings["strength"] * settings["lr"] > 0.3 else distance(settings)
+
+    distance = distance_from(strength=10, lr=0.01)
+    coordinates = {"strength": Ladder(1000), "lr": Ladder(0.03), "decay": Choice((0, 1))}
+    search, asked = searched(coordinates, error_of)
+    assert [one["strength"] for one in asked[:5]] == [1000, 300, 100, 30, 10]
+    assert {one["lr"] for one in asked[:5]} == {0.03}
+    assert (search.best["strength"], search.best["lr"]) == (10, 0.01)
+    search, asked = searched(coordinates, lambda settings: None, tries=7)
+    assert len(asked) == 7
+    ending = {"x": Ladder(3, (1, 2, 3, 4)), "decay": Choice((0, 1))}
+    assert search.least_error is None
+    assert [one["x"] for one in searched(ending, lambda settings: None)[1][:3]] == [3, 2, 1]
 
 
 def test_a_search_for_nothing_tries_once():
