@@ -30,6 +30,7 @@ COMMANDS = {
     "faults": "benchmarks.studies.faults.study",
     "long-stream": "benchmarks.studies.long_stream",
     "kron-speed": "benchmarks.studies.kron_speed",
+    "kron-drift": "benchmarks.studies.kron_drift",
     "resnet": "benchmarks.studies.resnet",
     "task-sums": "benchmarks.studies.task_sums",
 }

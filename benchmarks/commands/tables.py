@@ -17,6 +17,7 @@ A table stands between two comments, of which the first says what it shows:
   <!-- table: grid STUDY NAME=VALUE OTHER=VALUE -->   errors on every benchmark by the values of
                                                       NAME, how far VALUE is from the best of them
   <!-- table: kron-speed -->                         the study of that name
+  <!-- table: kron-drift -->                         the study of that name
   <!-- table: resnet -->                             the study of that name
   <!-- table: cost-of-dco BENCHMARK -->              the study of that name, on one benchmark
   <!-- table: faults -->                             the study of that name
@@ -136,6 +137,7 @@ _KINDS: dict[str, Callable[[Path, list[str]], Shown | Rows]] = {
     "free-shares": kron_tables.free_shares,
     "grid": kron_tables.grid,
     "kron-speed": kron_tables.speed,
+    "kron-drift": kron_tables.drift,
     "resnet": kron_tables.resnet,
     "cost-of-dco": study_tables.cost_of_dco,
     "capacity": study_tables.capacity,

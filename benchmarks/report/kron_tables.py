@@ -138,3 +138,19 @@ def speed(results: Path, names: list[str]) -> Rows:
         }
         for _, row in frame.iterrows()
     ]
+
+
+def drift(results: Path, names: list[str]) -> Rows:
+    """The change of the outputs on the first task: predicted, to first order, and as it is."""
+    table, _ = read_measurements(study_path("kron-drift", results))
+    return [
+        {
+            "strength": f"{row['strength']:g}",
+            "seed": f"{row['seed']:g}",
+            "predicted by the curvature": f"{row['predicted']:.2f}",
+            "half way": f"{row['half_way']:.2f}",
+            "after the task": f"{row['actual']:.1f}",
+            "BWT %": number(row["bwt"]),
+        }
+        for row in table.to_dict("records")
+    ]
