@@ -9,6 +9,7 @@ from torch import Tensor
 
 from avalanche_dco.baselines.gradient_projection import compact, extended_basis, project_out
 from avalanche_dco.baselines.projection import ProjectionPlugin, fits_layer
+from avalanche_dco.core.layers import Call, input_vectors
 from avalanche_dco.plugins.support.kept import Kept, Tensors
 from avalanche_dco.plugins.support.settings import setting
 
@@ -89,10 +90,12 @@ class GPMPlugin(ProjectionPlugin):
         self._anchors = {}
         collected: dict[str, Tensor] = {}
 
-        def observe(_: int, inputs: dict[str, list[Tensor]]) -> None:
-            for name, vectors in inputs.items():
-                earlier = [collected[name]] if name in collected else []
-                collected[name] = compact(torch.cat([*earlier, *vectors], dim=1))
+        def observe(samples: int, calls: dict[str, list[Call]]) -> None:
+            for name, of_layer in calls.items():
+                parts = [collected[name]] if name in collected else []
+                for layer, inputs, _ in of_layer:
+                    parts.append(input_vectors(layer, inputs, bias=layer.bias is not None))
+                collected[name] = compact(torch.cat(parts, dim=1))
 
         self._record_inputs(strategy, self.samples, _SAMPLES_PER_FORWARD, observe)
         return collected
