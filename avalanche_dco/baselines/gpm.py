@@ -7,7 +7,12 @@ import torch
 from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor
 
-from avalanche_dco.baselines.gradient_projection import compact, extended_basis, project_out
+from avalanche_dco.baselines.gradient_projection import (
+    compact,
+    complement,
+    extended_basis,
+    project_out,
+)
 from avalanche_dco.baselines.projection import ProjectionPlugin, fits_layer
 from avalanche_dco.core.layers import Call, input_vectors
 from avalanche_dco.plugins.support.kept import Kept, Tensors
@@ -76,8 +81,20 @@ class GPMPlugin(ProjectionPlugin):
         super().__post_init__()
         self.bases: Bases = {}
         """ Per layer: orthonormal columns, shape (groups, inputs, vectors). """
+        self._complements: dict[str, Tensor] = {}
+
+    def before_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
+        """Remember where each layer starts from, and turn wide bases into what they leave free."""
+        super().before_training_exp(strategy, **kwargs)
+        self._complements = {
+            name: complement(basis)
+            for name, basis in self.bases.items()
+            if basis.shape[2] > basis.shape[1] / 2
+        }
 
     def _allowed(self, name: str, change: Tensor) -> Tensor:
+        if name in self._complements:
+            return change @ self._complements[name]
         return project_out(change, self.bases[name])
 
     def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
@@ -87,7 +104,7 @@ class GPMPlugin(ProjectionPlugin):
 
     def _collected(self, strategy: SupervisedTemplate) -> dict[str, Tensor]:
         """Inputs of each layer on a random subset of the experience, shape (groups, n, inputs)."""
-        self._anchors = {}
+        self._anchors, self._complements = {}, {}
         collected: dict[str, Tensor] = {}
 
         def observe(samples: int, calls: dict[str, list[Call]]) -> None:

@@ -29,6 +29,17 @@ def project_out(matrix: Tensor, basis: Tensor) -> Tensor:
     return matrix - (matrix @ basis) @ basis.mT
 
 
+def complement(basis: Tensor) -> Tensor:
+    """What :func:`project_out` multiplies by: less work where a basis has more than d / 2 columns.
+
+    :param basis: shape (g, d, k).
+    :return: shape (g, d, d), in the dtype of ``basis``.
+    """
+    exact = basis.double()
+    identity = torch.eye(basis.shape[1], dtype=exact.dtype, device=exact.device)
+    return project_out(identity, exact).to(basis.dtype)
+
+
 def basis_importances(basis: Tensor, vectors: Tensor, alpha: float) -> Tensor:
     r"""SGP's importances of basis vectors for the inputs of one experience.
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from avalanche_dco.baselines import GPMPlugin, OWMPlugin, SGPPlugin
 from avalanche_dco.baselines.gradient_projection import (
     basis_importances,
+    complement,
     extended_basis,
     project_out,
     shrunk_projector,
@@ -83,6 +84,7 @@ class TestFormulas:
         diagonal = torch.diag_embed(importances[:, 0])
         expected = matrix - matrix @ basis @ diagonal @ basis.mT
         torch.testing.assert_close(project_out(matrix, basis * importances.sqrt()), expected)
+        torch.testing.assert_close(matrix @ complement(basis * importances.sqrt()), expected)
 
     def test_no_input_at_all_has_no_importance(self) -> None:
         basis = torch.eye(4, dtype=torch.float64)[None, :, :2]
@@ -236,6 +238,18 @@ def test_sgp_with_a_large_alpha_is_gpm() -> None:
     gpm = trained(mlp, GPMPlugin(0.9), PERMUTED[:2]).model
     for one, other in zip(sgp.parameters(), gpm.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("plugin", [GPMPlugin(1.0), SGPPlugin(1.0), GPMPlugin(0.5)])
+def test_wide_and_narrow_bases_confine_alike(plugin: GPMPlugin) -> None:
+    strategy = trained(mlp, plugin, PERMUTED[:1])
+    plugin.before_training_exp(strategy)
+    wide = {name for name, basis in plugin.bases.items() if basis.shape[2] > basis.shape[1] / 2}
+    assert wide == plugin._complements.keys()
+    assert wide == (set(plugin.bases) if plugin.threshold == 1 else set())
+    for name, basis in plugin.bases.items():
+        change = torch.randn(1, 5, basis.shape[1])
+        torch.testing.assert_close(plugin._allowed(name, change), project_out(change, basis))
 
 
 @pytest.mark.parametrize("method", PLUGINS)
