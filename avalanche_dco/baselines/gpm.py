@@ -7,8 +7,14 @@ import torch
 from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor
 
-from avalanche_dco.baselines.gradient_projection import compact, extended_basis, project_out
+from avalanche_dco.baselines.gradient_projection import (
+    compact,
+    complement,
+    extended_basis,
+    project_out,
+)
 from avalanche_dco.baselines.projection import ProjectionPlugin, fits_layer
+from avalanche_dco.core.layers import Call, input_vectors
 from avalanche_dco.plugins.support.kept import Kept, Tensors
 from avalanche_dco.plugins.support.settings import setting
 
@@ -75,8 +81,20 @@ class GPMPlugin(ProjectionPlugin):
         super().__post_init__()
         self.bases: Bases = {}
         """ Per layer: orthonormal columns, shape (groups, inputs, vectors). """
+        self._complements: dict[str, Tensor] = {}
+
+    def before_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
+        """Remember where each layer starts from, and turn wide bases into what they leave free."""
+        super().before_training_exp(strategy, **kwargs)
+        self._complements = {
+            name: complement(basis)
+            for name, basis in self.bases.items()
+            if basis.shape[2] > basis.shape[1] / 2
+        }
 
     def _allowed(self, name: str, change: Tensor) -> Tensor:
+        if name in self._complements:
+            return change @ self._complements[name]
         return project_out(change, self.bases[name])
 
     def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
@@ -86,13 +104,15 @@ class GPMPlugin(ProjectionPlugin):
 
     def _collected(self, strategy: SupervisedTemplate) -> dict[str, Tensor]:
         """Inputs of each layer on a random subset of the experience, shape (groups, n, inputs)."""
-        self._anchors = {}
+        self._anchors, self._complements = {}, {}
         collected: dict[str, Tensor] = {}
 
-        def observe(_: int, inputs: dict[str, list[Tensor]]) -> None:
-            for name, vectors in inputs.items():
-                earlier = [collected[name]] if name in collected else []
-                collected[name] = compact(torch.cat([*earlier, *vectors], dim=1))
+        def observe(samples: int, calls: dict[str, list[Call]]) -> None:
+            for name, of_layer in calls.items():
+                parts = [collected[name]] if name in collected else []
+                for layer, inputs, _ in of_layer:
+                    parts.append(input_vectors(layer, inputs, bias=layer.bias is not None))
+                collected[name] = compact(torch.cat(parts, dim=1))
 
         self._record_inputs(strategy, self.samples, _SAMPLES_PER_FORWARD, observe)
         return collected

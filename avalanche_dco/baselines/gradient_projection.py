@@ -29,6 +29,17 @@ def project_out(matrix: Tensor, basis: Tensor) -> Tensor:
     return matrix - (matrix @ basis) @ basis.mT
 
 
+def complement(basis: Tensor) -> Tensor:
+    """What :func:`project_out` multiplies by: less work where a basis has more than d / 2 columns.
+
+    :param basis: shape (g, d, k).
+    :return: shape (g, d, d), in the dtype of ``basis``.
+    """
+    exact = basis.double()
+    identity = torch.eye(basis.shape[1], dtype=exact.dtype, device=exact.device)
+    return project_out(identity, exact).to(basis.dtype)
+
+
 def basis_importances(basis: Tensor, vectors: Tensor, alpha: float) -> Tensor:
     r"""SGP's importances of basis vectors for the inputs of one experience.
 
@@ -48,25 +59,27 @@ def basis_importances(basis: Tensor, vectors: Tensor, alpha: float) -> Tensor:
     return (alpha + 1) * sigma / (alpha * sigma + largest).clamp(min=torch.finfo(sigma.dtype).tiny)
 
 
-def shrunk_projector(projector: Tensor, vectors: Tensor) -> Tensor:
-    r"""OWM's recursive update of its projector, for several inputs at once.
+def shrunk_projector(projector: Tensor, moment: Tensor) -> Tensor:
+    r"""OWM's recursive update of its projector, for all inputs at once.
 
     One input :math:`x` with the constant :math:`\alpha` makes :math:`P` into
 
     .. math:: P - k x^\top P, \qquad k = P x / (\alpha + x^\top P x)
 
-    Repeated for the rows of :math:`X`, each divided by its :math:`\sqrt\alpha`, that is
-    :math:`P - P X^\top (I + X P X^\top)^{-1} X P`.
+    Repeated for several inputs, each with its own :math:`\alpha`, that is
+    :math:`(P^{-1} + S)^{-1}` with :math:`S = \sum x x^\top / \alpha`, whatever their order. With
+    :math:`P = R R^\top` it is :math:`R (I + R^\top S R)^{-1} R^\top`: nothing is subtracted, so no
+    eigenvalue becomes negative, however small it is.
 
     :param projector: shape (g, d, d), symmetric.
-    :param vectors: the inputs, each divided by the root of its constant; shape (g, n, d).
+    :param moment: :math:`S`, float64, shape (g, d, d).
     :return: float64, shape (g, d, d).
     """
-    P, X = projector.double(), compact(vectors)
-    XP = X @ P
-    inner = torch.eye(X.shape[1], dtype=P.dtype, device=P.device) + XP @ X.mT
-    shrunk = P - XP.mT @ torch.linalg.solve(inner, XP)
-    return (shrunk + shrunk.mT) / 2
+    values, directions = torch.linalg.eigh(projector.double())
+    root = directions * values.clamp(min=0).sqrt().unsqueeze(1)
+    values, directions = torch.linalg.eigh(root.mT @ moment @ root)
+    root = root @ directions * (1 + values.clamp(min=0)).rsqrt().unsqueeze(1)
+    return root @ root.mT
 
 
 def compact(vectors: Tensor) -> Tensor:

@@ -9,11 +9,9 @@ from torch import Tensor
 from avalanche_dco.baselines.gradient_projection import shrunk_projector
 from avalanche_dco.baselines.projection import ProjectionPlugin, fits_layer
 from avalanche_dco.core.checked import is_floating
+from avalanche_dco.core.layers import Call, MatrixLayer, input_vectors
 from avalanche_dco.plugins.support.kept import Kept, Shapes, Tensors
 from avalanche_dco.plugins.support.settings import setting
-
-_ROWS = 128
-"""Means that a projector is updated for at once: the same as one by one, and faster."""
 
 
 def _is_projector(value: Tensor, name: str, shapes: Shapes) -> bool:
@@ -85,38 +83,43 @@ class OWMPlugin(ProjectionPlugin):
         size = self.mean_of or strategy.train_mb_size
         passes = self.passes or strategy.train_epochs
         batches = passes * -(-len(strategy.experience.dataset) // size)
-        projectors = dict(self.projectors)
-        waiting: dict[str, list[Tensor]] = {}
+        moments: dict[str, Tensor] = {}
         seen = 0
 
-        def shrink(name: str) -> None:
-            X = torch.cat(waiting.pop(name), dim=1)
-            identity = torch.eye(X.shape[2], device=X.device).expand(len(X), -1, -1)
-            projectors[name] = shrunk_projector(projectors.get(name, identity), X)
-
-        def observe(samples: int, inputs: dict[str, list[Tensor]]) -> None:
+        def observe(samples: int, calls: dict[str, list[Call]]) -> None:
             nonlocal seen
             seen += 1
             alpha = self.alpha * self.alpha_decay ** (seen / batches)
-            for name, calls in inputs.items():
-                rows = waiting.setdefault(name, [])
-                rows += [_means(vectors, samples) / alpha**0.5 for vectors in calls]
-                if sum(part.shape[1] for part in rows) >= _ROWS:
-                    shrink(name)
+            for name, of_layer in calls.items():
+                for layer, inputs, _ in of_layer:
+                    means = _means(layer, inputs, samples)
+                    if name not in moments:
+                        groups, _, width = means.shape
+                        moments[name] = means.new_zeros(groups, width, width)
+                    moments[name].baddbmm_(means.mT, means, alpha=1 / alpha)
 
         self._record_inputs(strategy, None, size, observe, passes)
-        for name in [*waiting]:
-            shrink(name)
-        weights = {name: strategy.model.get_submodule(name).weight for name in projectors}
-        kept = {name: projector.to(weights[name]) for name, projector in projectors.items()}
-        self._finished(strategy, projectors=kept)
+        projectors = dict(self.projectors)
+        for name, moment in moments.items():
+            identity = torch.eye(moment.shape[1], device=moment.device).expand_as(moment)
+            weight = strategy.model.get_submodule(name).weight
+            projectors[name] = shrunk_projector(projectors.get(name, identity), moment).to(weight)
+        self._finished(strategy, projectors=projectors)
 
 
-def _means(vectors: Tensor, samples: int) -> Tensor:
-    """Input vectors (groups, n, inputs) averaged over the samples, one mean per position.
+def _means(layer: MatrixLayer, inputs: Tensor, samples: int) -> Tensor:
+    """A layer's input vectors averaged over the samples, one mean per position.
 
     Inputs that do not belong to samples, such as learned prompts, have one mean.
+
+    :return: float64, shape (groups, positions, inputs).
     """
-    groups, n, inputs = vectors.shape
+    has_batch = inputs.dim() >= layer.weight.dim()
+    if has_batch and len(inputs) % samples == 0:
+        # The patches of a mean are the means of the patches, and far fewer.
+        inputs = inputs.unflatten(0, (samples, -1)).mean(0, dtype=torch.float64)
+        samples = 1
+    vectors = input_vectors(layer, inputs.double(), bias=layer.bias is not None)
+    groups, n, width = vectors.shape
     positions = 1 if n % samples else n // samples
-    return vectors.double().reshape(groups, -1, positions, inputs).mean(1)
+    return vectors.reshape(groups, -1, positions, width).mean(1)

@@ -22,10 +22,10 @@ from avalanche_dco.baselines.effective_weights import (
 )
 from avalanche_dco.core.checked import is_floating
 from avalanche_dco.core.layers import (
+    Call,
     MatrixLayer,
     as_matrix,
     groups_of,
-    input_vectors,
     parameter_owners,
     recorded_calls,
     write_matrix,
@@ -150,7 +150,7 @@ class ProjectionPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlu
         strategy: SupervisedTemplate,
         samples: int | None,
         batch_size: int,
-        observe: Callable[[int, dict[str, list[Tensor]]], None],
+        observe: Callable[[int, dict[str, list[Call]]], None],
         passes: int = 1,
     ) -> None:
         """Record the inputs of the layers in forward passes that change nothing.
@@ -160,8 +160,7 @@ class ProjectionPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlu
         confined. The first time, a warning names the parameters that were trained although no
         inputs of theirs can be recorded.
 
-        :param observe: takes the number of samples of a batch, and the vectors (groups, n, inputs)
-            of each call by the layers' names.
+        :param observe: takes the number of samples of a batch, and the calls by the layers' names.
         """
         model, dataset = strategy.model, strategy.experience.dataset.eval()
         collate = getattr(dataset, "collate_fn", default_collate)
@@ -180,14 +179,13 @@ class ProjectionPlugin(InputChecks, PluginState, DeclaredSettings, SupervisedPlu
                 x, *_, task_labels = batch
                 with recorded_calls(layers.values()) as calls:
                     avalanche_forward(model, x.to(strategy.device), task_labels)
-                vectors: dict[str, list[Tensor]] = {}
-                for layer, inputs, _ in calls:
-                    found = input_vectors(layer, inputs, bias=layer.bias is not None)
-                    vectors.setdefault(names[layer], []).append(found)
-                called |= vectors.keys()
+                by_name: dict[str, list[Call]] = {}
+                for call in calls:
+                    by_name.setdefault(names[call.layer], []).append(call)
+                called |= by_name.keys()
                 if calls and not self.project_head:
-                    del vectors[names[calls[-1].layer]]
-                observe(len(indices), vectors)
+                    del by_name[names[calls[-1].layer]]
+                observe(len(indices), by_name)
         if not self._by_layer:
             self._warn_of_unprotected(model, called, layers)
 

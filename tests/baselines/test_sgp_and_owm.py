@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from avalanche_dco.baselines import GPMPlugin, OWMPlugin, SGPPlugin
 from avalanche_dco.baselines.gradient_projection import (
     basis_importances,
+    complement,
     extended_basis,
     project_out,
     shrunk_projector,
@@ -22,6 +23,7 @@ from avalanche_dco.core.layers import as_matrix, groups_of, input_vectors
 from avalanche_dco.errors import ModelError, SettingError
 from avalanche_dco.metrics import error_metrics
 from benchmarks.streams.digits import permuted_digits
+from tests.core.test_layers import LAYERS
 from tests.support.small_runs import (
     PERMUTED,
     SPLIT,
@@ -47,6 +49,10 @@ def matrices(model: nn.Module, names: Any) -> dict[str, Tensor]:
         name: as_matrix(layer.weight.detach(), layer.bias, groups=groups_of(layer)).clone()
         for name, layer in layers.items()
     }
+
+
+def moment(vectors: Tensor) -> Tensor:
+    return vectors.mT @ vectors
 
 
 class TestFormulas:
@@ -78,6 +84,7 @@ class TestFormulas:
         diagonal = torch.diag_embed(importances[:, 0])
         expected = matrix - matrix @ basis @ diagonal @ basis.mT
         torch.testing.assert_close(project_out(matrix, basis * importances.sqrt()), expected)
+        torch.testing.assert_close(matrix @ complement(basis * importances.sqrt()), expected)
 
     def test_no_input_at_all_has_no_importance(self) -> None:
         basis = torch.eye(4, dtype=torch.float64)[None, :, :2]
@@ -96,14 +103,37 @@ class TestFormulas:
             for x, alpha in zip(X[group], alphas, strict=True):
                 k = P @ x / (alpha + x @ P @ x)
                 P -= torch.outer(k, x @ P)
-        found = shrunk_projector(start, X / alphas.sqrt()[:, None])
+        found = shrunk_projector(start, moment(X / alphas.sqrt()[:, None]))
         torch.testing.assert_close(found, expected)
+
+    def test_the_projector_is_that_of_the_recursion_after_several_experiences(self) -> None:
+        found = expected = torch.eye(6, dtype=torch.float64).repeat(2, 1, 1)
+        for inputs in (4, 1, 15):
+            X = torch.randn(2, inputs, 6, dtype=torch.float64)
+            found = shrunk_projector(found, moment(X))
+            for x in X.unsqueeze(3).unbind(1):
+                k = expected @ x / (1 + x.mT @ expected @ x)
+                expected = expected - k @ (x.mT @ expected)
+        torch.testing.assert_close(found, expected)
+
+    def test_a_tiny_projector_stays_positive_and_symmetric(self) -> None:
+        """Also in the single precision it is kept in, where its least eigenvalues are rounding."""
+        directions = torch.linalg.qr(torch.randn(20, 6, dtype=torch.float64)).Q.mT
+        scales = torch.logspace(2, 4, 6, dtype=torch.float64)
+        P = torch.eye(20)[None]
+        for _ in range(3):
+            X = torch.randn(1, 30, 6, dtype=torch.float64) * scales @ directions
+            exact = shrunk_projector(P, moment(X))
+            torch.testing.assert_close(exact, exact.mT, rtol=0, atol=1e-15)
+            assert torch.linalg.eigvalsh(exact).min() > -1e-15
+            P = exact.float()
+        assert torch.linalg.eigvalsh(exact).sum() == pytest.approx(14, abs=1e-3)
 
     def test_the_projector_has_a_closed_form(self) -> None:
         X = torch.randn(1, 15, 5, dtype=torch.float64)
         identity = torch.eye(5, dtype=torch.float64)
         expected = torch.linalg.inv(identity + X[0].mT @ X[0])
-        torch.testing.assert_close(shrunk_projector(identity[None], X)[0], expected)
+        torch.testing.assert_close(shrunk_projector(identity[None], moment(X))[0], expected)
 
 
 @pytest.mark.parametrize("method", PLUGINS)
@@ -149,24 +179,40 @@ def test_owm_is_made_of_the_means_of_batches() -> None:
 
 
 def test_positions_have_means_of_their_own_and_other_inputs_have_one() -> None:
-    vectors = torch.arange(12.0).reshape(1, 6, 2)  # two samples with three positions each
-    assert _means(vectors, 2).tolist() == [[[3.0, 4.0], [5.0, 6.0], [7.0, 8.0]]]
-    assert _means(vectors, 4).tolist() == [[[5.0, 6.0]]]
+    layer = nn.Linear(2, 1, bias=False)
+    for shape in ((2, 3, 2), (6, 2)):  # two samples with three positions each
+        inputs = torch.arange(12.0).reshape(shape)
+        assert _means(layer, inputs, 2).tolist() == [[[3.0, 4.0], [5.0, 6.0], [7.0, 8.0]]]
+        assert _means(layer, inputs, 4).tolist() == [[[5.0, 6.0]]]
 
 
-@pytest.mark.parametrize("rows", [1, 5, 10**6])
-def test_alpha_decays_over_all_passes(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("samples", [1, 2, 3, 4, 5])
+def test_means_before_unfolding_are_those_of_the_vectors(kind: str, samples: int) -> None:
+    layer, shape = LAYERS[kind]
+    inputs = torch.randn(shape, dtype=torch.float64)
+    vectors = input_vectors(layer, inputs, bias=layer.bias is not None)
+    groups, n, width = vectors.shape
+    positions = 1 if n % samples else n // samples
+    expected = vectors.reshape(groups, -1, positions, width).mean(1)
+    torch.testing.assert_close(_means(layer, inputs, samples), expected)
+
+
+def test_alpha_decays_over_all_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     scales: list[float] = []
+    batches = 2 * -(-len(PERMUTED[0].dataset) // 64)
+    directions = iter(torch.eye(65, dtype=torch.float64))  # one batch along each, as many as needed
 
-    def listen(projector: Tensor, vectors: Tensor) -> Tensor:
-        scales.extend(vectors[0, :, -1].pow(-2).tolist())  # the bias's input is 1 / sqrt(alpha)
+    def listen(projector: Tensor, moment: Tensor) -> Tensor:
+        scales.extend(moment[0].diagonal()[:batches].reciprocal().tolist())
+        assert not moment[0].diagonal()[batches:].any()
         return projector
 
-    monkeypatch.setattr("avalanche_dco.baselines.owm._ROWS", rows)
+    monkeypatch.setattr(
+        "avalanche_dco.baselines.owm._means", lambda *_: next(directions)[None, None]
+    )
     monkeypatch.setattr("avalanche_dco.baselines.owm.shrunk_projector", listen)
     trained(mlp, OWMPlugin(8.0, alpha_decay=0.25, layers=["0"]), PERMUTED[:1], train_epochs=2)
-    batches = 2 * -(-len(PERMUTED[0].dataset) // 64)
-    assert len(scales) == batches
     assert scales == sorted(scales, reverse=True)
     assert scales[0] == pytest.approx(8.0 * 0.25 ** (1 / batches))
     assert scales[-1] == pytest.approx(2.0)
@@ -192,6 +238,18 @@ def test_sgp_with_a_large_alpha_is_gpm() -> None:
     gpm = trained(mlp, GPMPlugin(0.9), PERMUTED[:2]).model
     for one, other in zip(sgp.parameters(), gpm.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("plugin", [GPMPlugin(1.0), SGPPlugin(1.0), GPMPlugin(0.5)])
+def test_wide_and_narrow_bases_confine_alike(plugin: GPMPlugin) -> None:
+    strategy = trained(mlp, plugin, PERMUTED[:1])
+    plugin.before_training_exp(strategy)
+    wide = {name for name, basis in plugin.bases.items() if basis.shape[2] > basis.shape[1] / 2}
+    assert wide == plugin._complements.keys()
+    assert wide == (set(plugin.bases) if plugin.threshold == 1 else set())
+    for name, basis in plugin.bases.items():
+        change = torch.randn(1, 5, basis.shape[1])
+        torch.testing.assert_close(plugin._allowed(name, change), project_out(change, basis))
 
 
 @pytest.mark.parametrize("method", PLUGINS)
