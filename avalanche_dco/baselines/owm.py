@@ -31,6 +31,9 @@ class OWMPlugin(ProjectionPlugin):
     positions per sample, such as a convolution, has one mean for each of them; the samples are in
     the first dimension of its inputs.
 
+    All of them together make one update at the end of the experience, with two eigendecompositions
+    for each layer: a third of a second for 784 inputs, most of a minute for 4,096.
+
     As in :class:`.GPMPlugin`, the change that the optimizer makes is confined, step by step, so
     that any optimizer may be used. Its notes on biases, weight normalisation and
     unprotected parameters apply here too.
