@@ -141,7 +141,7 @@ def speed(results: Path, names: list[str]) -> Rows:
 
 
 def drift(results: Path, names: list[str]) -> Rows:
-    """The change of the outputs on the first task: predicted, to first order, and as it is."""
+    """The change of the outputs on the first task: predicted, half way, and as it is."""
     table, _ = read_measurements(study_path("kron-drift", results))
     return [
         {

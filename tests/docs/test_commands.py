@@ -24,7 +24,7 @@ from benchmarks.runs.training import Training
 from docs.run_pages import ROOT
 
 UNDER_WAY = "under-way/"
-"""Studies of searches that have not ended."""
+"""Studies whose runs are not all made yet."""
 PAGES = ["reproduction", "comparison", "tuning", "compression", "baselines", "kron", "cost-of-dco"]
 _BLOCK = re.compile(r"^```(\S*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LABELS = {
