@@ -88,4 +88,4 @@ class ShuffledBatches:
     def __iter__(self) -> Iterator[list[Tensor]]:
         order = torch.randperm(len(self._tensors[0]), generator=self._generator)
         for indices in order.split(self._batch_size):
-            yield [tensor[indices] for tensor in self._tensors]
+            yield [tensor.index_select(0, indices) for tensor in self._tensors]
