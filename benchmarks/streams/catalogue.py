@@ -21,7 +21,7 @@ from torch import nn
 from avalanche_dco.errors import SettingError
 from avalanche_dco.models import MLP, ConvNet, TaskMasked, mlp_100, mlp_256
 from avalanche_dco.persistence.files import checksum
-from benchmarks.runs.training import Bfloat16Training
+from benchmarks.runs.training import Bfloat16Training, HalfDropout
 from benchmarks.streams import digits
 from benchmarks.streams.cifar import read_arrays, split_arrays, split_cifar
 from benchmarks.streams.tensors import permuted_mnist, two_domains
@@ -133,8 +133,9 @@ def _digits_network(classes: int) -> MLP:
 
 
 def _conv_net(classes: int) -> nn.Module:
+    layers = [HalfDropout() if isinstance(m, nn.Dropout) else m for m in ConvNet(classes)]
     # Channels last: the same numbers up to rounding, and faster on a CPU.
-    return ConvNet(classes).to(memory_format=torch.channels_last)
+    return nn.Sequential(*layers).to(memory_format=torch.channels_last)
 
 
 TASKS: dict[str, Task] = {
