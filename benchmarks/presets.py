@@ -49,6 +49,7 @@ _GPM_GRID: Grid = {
     "lr": (1e-3, 1e-2),
     "weight_decay": (0.0, 1e-3),
 }
+_GPM_ON_SLICES: Settings = {"threshold_growth": 0.003, "samples": 125, "project_head": False}
 # DCO-KRON is not in the paper. Not tuned: what validation data chose for GPM.
 _KRON: Settings = {"lr": 1e-2, "weight_decay": 0.0}
 _RWALK_GRID: Grid = {"ewc_lambda": (0.01, 0.1, 1, 10)}
@@ -95,8 +96,11 @@ _SPLIT_CIFAR100 = Preset(
     Training(epochs=60, batch_size=64, lr=1e-2, weight_decay=0.0, later_lr_factor=0.1),
     {
         **_direction_constrained("split-cifar100"),
-        # GPM's authors for Split CIFAR-100, whose tasks have an output slice each.
-        "gpm": {"threshold_growth": 0.003, "samples": 125, "project_head": False},
+        # GPM's authors for Split CIFAR-100, whose tasks have an output slice each; SGP grew out of
+        # GPM and gets the same, OWM what it has of them.
+        "gpm": _GPM_ON_SLICES,
+        "sgp": _GPM_ON_SLICES,
+        "owm": {"project_head": False},
     },
     {
         "ewc": {"ewc_lambda": (1, 10, 100, 1000)},
