@@ -16,7 +16,8 @@ at the end of the stream and on average over the seeds, is chosen. Test data are
 
 Grids are the paper's where it has one for the benchmark, else the method's own (`list` shows them);
 --grid replaces the values of one name, or adds a name, of the method or of the training. A setting
-whose training diverges is not chosen.
+whose training diverges is not chosen. A try that is lost because its data cannot be read or its
+process is killed ends the command; the same command goes on from there.
 
 --tries N searches instead of trying all combinations, with at most N of them for each method: the
 method's strength on its ladder (`list` shows it), the learning rate from 0.01 on the ladder 0.001,
@@ -227,6 +228,13 @@ def _try(
         result.job.folder_name: result
         for result in session.make(list(jobs.values()), failures_count=False)
     }
+    for result in results.values():
+        if result.lost:
+            raise DCOError(
+                f"{result.job.title}: {result.failure} This says nothing about the settings that "
+                "were tried, so nothing is chosen. What is finished is kept; start the same "
+                "command again."
+            )
 
     def candidate(method: str, number: int, combination: Settings) -> Candidate:
         mine = [results[jobs[method, number, seed].folder_name] for seed in seeds]

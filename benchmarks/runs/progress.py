@@ -31,11 +31,13 @@ class Result:
 
     :param summary: what the run has shown; None if it failed.
     :param failure: what went wrong; None if nothing did.
+    :param lost: whether its data or its process failed, which says nothing about its settings.
     """
 
     job: Job
     summary: dict[str, Any] | None = None
     failure: str | None = None
+    lost: bool = False
 
 
 def run_jobs(
@@ -59,8 +61,9 @@ def run_jobs(
             show(job, event)
             if event.kind == "done":
                 results[event.job] = Result(job, summary=event.content)
-            elif event.kind == "failed":
-                results[event.job] = Result(job, failure=event.content)
+            elif event.kind in ENDS:
+                lost = event.kind == "lost"
+                results[event.job] = Result(job, failure=event.content, lost=lost)
     return [results[number] for number in range(len(jobs))]
 
 
@@ -70,7 +73,7 @@ def _print_event(job: Job, event: Event) -> None:
         print(f"{job.title}: {event.content}", file=sys.stderr)
     elif event.kind in ENDS:
         about = {
-            "event": event.kind,
+            "event": "done" if event.kind == "done" else "failed",
             "benchmark": job.benchmark,
             "method": job.method,
             "seed": job.seed,
@@ -129,7 +132,7 @@ class _Bars:
 
 
 def _end(event: Event) -> str:
-    if event.kind == "failed":
+    if event.kind != "done":
         return f" FAILED: {event.content.strip().splitlines()[-1]}"
     error, seconds = event.content["average"], event.content["seconds"]
     early = f" after {event.content[ENDED_AFTER]} tasks" if ENDED_AFTER in event.content else ""

@@ -11,7 +11,7 @@ from avalanche_dco.errors import SettingError
 from benchmarks.runs.execution import RunOptions
 from benchmarks.runs.jobs import Job
 from benchmarks.runs.records import read_files, read_outcome, write_files
-from benchmarks.runs.runners import Event, Runner, report_run
+from benchmarks.runs.runners import ENDS, Event, Runner, report_run
 
 _POLL = 0.2  # seconds
 _REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -74,7 +74,7 @@ def _work(number: int, job: Job, options: RunOptions, queue: Any) -> Any:
     def report(kind: str, content: Any) -> None:
         nonlocal last
         last = (kind, content)
-        if kind not in ("done", "failed"):
+        if kind not in ENDS:
             queue.put((number, kind, content))
 
     report_run(job, options, report)
@@ -91,7 +91,7 @@ def _ended(ray: Any, task: Any, number: int, jobs: Sequence[Job], options: RunOp
     try:
         (kind, content), files = ray.get(task)
     except ray.exceptions.RayError as error:
-        return Event(number, "failed", f"the task has been lost: {error}")
+        return Event(number, "lost", f"the task has been lost: {error}")
     folder = options.out / jobs[number].folder_name
     if kind == "done" and read_outcome(folder) is None:
         write_files(folder, files)

@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
 from typing import Any, Literal
 
-from avalanche_dco.errors import DCOError
+from avalanche_dco.errors import DataError, DCOError
 from benchmarks.runs.execution import RunOptions, execute
 from benchmarks.runs.jobs import Job
 
@@ -28,15 +28,16 @@ class Event:
 
     :param job: its number among the jobs.
     :param content: experiences done and number of all; a text; what the run has shown; what went
-        wrong, in this run or, if it has "stopped", for all of them.
+        wrong: in this run if it has "failed", in its data or its process if it is "lost", for all
+        runs if it has "stopped".
     """
 
     job: int
-    kind: Literal["started", "progress", "note", "done", "failed", "stopped"]
+    kind: Literal["started", "progress", "note", "done", "failed", "lost", "stopped"]
     content: Any = None
 
 
-ENDS = ("done", "failed", "stopped")
+ENDS = ("done", "failed", "lost", "stopped")
 """What the last event of a run may be."""
 Runner = Callable[[Sequence[Job], RunOptions], Iterator[Event]]
 Report = Callable[[str, Any], None]
@@ -76,9 +77,11 @@ def report_run(job: Job, options: RunOptions, report: Report) -> None:
                 lambda: report("note", "another process is making this run; waiting for it"),
             )
         except (DCOError, OSError) as error:
-            # A folder that cannot be written, or a full disk, is no matter of a single run.
+            # A folder that cannot be written, or a full disk, is no matter of a single run; data
+            # that cannot be read are none of its settings.
             by_disk = isinstance(error, OSError) or isinstance(error.__cause__, OSError)
-            report("stopped" if by_disk else "failed", f"{type(error).__name__}: {error}")
+            kind = "lost" if isinstance(error, DataError) else "failed"
+            report("stopped" if by_disk else kind, f"{type(error).__name__}: {error}")
         except Exception:
             report("failed", traceback.format_exc())
         else:
@@ -115,7 +118,7 @@ def in_processes(count: int) -> Runner:
                 process.join()
                 event = Event(
                     number,
-                    "failed",
+                    "lost",
                     f"the process has ended with exit code {process.exitcode} before the run had; "
                     "a negative one is the signal that ended it (-9: out of memory, perhaps).",
                 )

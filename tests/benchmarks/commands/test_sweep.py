@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,7 @@ from benchmarks.__main__ import main
 from benchmarks.runs.choices import read_choices
 from benchmarks.runs.kept import read_study, study_path
 from benchmarks.runs.planning import Assignment, Plan, Request
+from benchmarks.streams.catalogue import TASKS
 from tests.support.benchmark_runs import _in_this_process  # noqa: F401
 
 QUICK = ["--benchmark", "split-digits", "--training", "epochs=1", "--training", "experiences=2"]
@@ -101,6 +103,31 @@ def test_a_run_that_diverges_is_a_try_and_not_chosen(tmp_path, capsys):
     assert choice["settings"]["lr"] < 0.01
     assert [one["validation_error"] is None for one in choice["candidates"]] == [True, False, False]
     assert choice["statuses"] == {"lr": "edge"}
+
+
+@pytest.mark.usefixtures("_in_this_process")
+def test_a_lost_try_says_nothing_about_its_settings(tmp_path, capsys, monkeypatch):
+    """The data of the second try cannot be read; afterwards they can."""
+
+    def build(seed, data):
+        nonlocal tries
+        tries += 1
+        if tries == 2:
+            raise RuntimeError("shape '[60000, 28, 28]' is invalid")
+        return task.build(seed, data)
+
+    tries, task = 0, TASKS["split-digits"]
+    monkeypatch.setitem(TASKS, "split-digits", replace(task, build=build))
+    assert sweep(tmp_path, "--methods", "naive", "--tries", "3") == 2
+    complaint = capsys.readouterr().err
+    assert "cannot be split (RuntimeError: shape" in complaint
+    assert "nothing about the settings" in complaint
+    assert not (tmp_path / "chosen.json").exists()
+    assert len(outcomes(tmp_path)) == 1
+
+    assert sweep(tmp_path, "--methods", "naive", "--tries", "3") == 0
+    naive = json.loads((tmp_path / "chosen.json").read_text())["methods"]["naive"]
+    assert [one["validation_error"] is None for one in naive["candidates"]] == [False] * 3
 
 
 def test_what_the_command_line_sets_is_not_searched():

@@ -17,7 +17,7 @@ from benchmarks.runs import execution
 from benchmarks.runs.execution import FolderCheckpoints, exclusively, execute
 from benchmarks.runs.planning import Assignment
 from benchmarks.runs.records import read_outcome
-from benchmarks.runs.runners import Event, in_processes, threads_per_job
+from benchmarks.runs.runners import ENDS, Event, in_processes, threads_per_job
 from tests.support.benchmark_runs import quick_job, run_options, tiny_flags
 from tests.support.run_folders import matrix_of
 
@@ -188,7 +188,8 @@ def test_a_process_that_dies_takes_no_other_run_with_it(tmp_path):
         events.append(event)
         if event.kind == "progress" and event.job == 1:
             os.kill(_holder(tmp_path / killed.folder_name / ".lock"), signal.SIGKILL)
-    ends = {event.job: event for event in events if event.kind in ("done", "failed")}
+    ends = {event.job: event for event in events if event.kind in ENDS}
+    assert [ends[job].kind for job in range(3)] == ["failed", "lost", "done"]
     assert "lower the learning rate" in ends[0].content
     assert "exit code -9" in ends[1].content
     assert ends[2].content == read_outcome(tmp_path / fine.folder_name)
