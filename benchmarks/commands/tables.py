@@ -24,8 +24,9 @@ A table stands between two comments, of which the first says what it shows:
   <!-- table: long-stream -->                        the study of that name
   <!-- table: overview STUDY ... -->                  all methods on the real streams; the same as a
                                                       figure in docs/figures/overview.svg
-  <!-- table: comparison -->                         all methods, tuned alike: a heading and a table
-                                                      per stream that the study comparison has
+  <!-- table: comparison STUDY ... -->               all methods, tuned alike: a heading and a table
+                                                      per stream that the study comparison has, and
+                                                      runs of STUDY that have published settings
   <!-- table: comparison-ranks -->                   the best method of every stream of that study
   <!-- table: comparison-figure -->                  docs/figures/comparison.svg, from that study
   <!-- table: comparison-panels KIND -->             average-error or fwi-bwt, a figure per stream

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 
 from avalanche_dco.errors import DCOError
 from benchmarks.report import overview
-from benchmarks.report.comparing import Comparison
+from benchmarks.report.comparing import Comparison, Entry
 from benchmarks.report.comparison_study import STREAMS, Measured, measured_streams
 from benchmarks.report.document import Picture
-from benchmarks.report.error_tables import Shown, seeds_in_words
+from benchmarks.report.error_tables import Shown, is_published, read_entries, seeds_in_words
 from benchmarks.report.figures import RC, average_error_picture, fwi_bwt_picture, svg_text
 from benchmarks.report.reading import TEST
 from benchmarks.report.search_notes import search_notes
@@ -51,35 +51,71 @@ PANELS = {
 
 
 def comparison(results: Path, names: list[str]) -> Shown:
-    """All methods on every measured stream, each under a heading, the lowest error first."""
-    parts = [
-        f"### {STREAMS[stream].title}\n\n{STREAMS[stream].about}\n\n{_table(measured).markdown()}"
-        for stream, measured in measured_streams(results).items()
+    """All methods on every measured stream, each under a heading, the lowest error first.
+
+    :param names: the studies with runs of the published settings, which are shown as well.
+    """
+    published = [
+        entry
+        for entry in read_entries(results, names)
+        if entry.runs[0].split == TEST and is_published(entry)
     ]
+    parts = []
+    for stream, measured in measured_streams(results).items():
+        about = f"### {STREAMS[stream].title}\n\n{STREAMS[stream].about}\n\n"
+        own = [one for one in published if one.runs[0].benchmark == stream]
+        parts.append(about + _table(measured, own).markdown())
     return Shown([], "\n".join(parts).rstrip() or _missing({}))
 
 
-def _table(measured: Measured) -> Shown:
+def _table(measured: Measured, published: Sequence[Entry] = ()) -> Shown:
+    """A stream's table; what has the published settings has no time in the same study."""
     kron = measured.entries.get(_KRON)
+    titles = {name: _title(name) for name in measured.entries}
+    shown = [
+        (_ROWS[name].title, entry, number(measured.point(name)[0], 1))
+        for name, entry in measured.entries.items()
+    ]
+    shown += [(f"**{_published_title(entry)}**", entry, NONE) for entry in published]
     rows = [
         {
-            "method": _ROWS[name].title,
+            "method": title,
             "average error %": str(entry.statistic("average")),
             "less DCO-KRON's": entry.paired(kron, "average").written("+")
             if kron and entry is not kron
             else NONE,
             "FWI %": number(entry.statistic("fwi").mean),
             "BWT %": number(entry.statistic("bwt").mean),
-            "time against Naive": number(measured.point(name)[0], 1),
+            "time against Naive": time,
         }
-        for name, entry in measured.entries.items()
+        for title, entry, time in sorted(shown, key=lambda row: row[1].statistic("average").mean)
     ]
-    titles = {name: _title(name) for name in measured.entries}
+    entries = [*measured.entries.values(), *published]
     notes = [
-        seeds_in_words(list(titles.values()), list(measured.entries.values())),
+        seeds_in_words([*titles.values(), *map(_published_title, published)], entries),
         *search_notes(measured.tuning, measured.entries, titles),
+        *_published_note(published),
     ]
     return Shown(rows, "\n".join(f"- {note}" for note in notes))
+
+
+def _published_title(entry: Entry) -> str:
+    return f"{_title(entry.method)} (published settings)"
+
+
+def _published_note(published: Sequence[Entry]) -> Iterator[str]:
+    """What the rows with published settings are, and their errors where the authors take them."""
+    if published:
+        rates = " or ".join(dict.fromkeys(f"{one.training['lr']:g}" for one in published))
+        before = [
+            f"{_title(entry.method)} {error}"
+            for entry in published
+            if (error := entry.statistic("average_before_push")).size
+        ]
+        note = f"Published settings are not tuned; their learning rate is {rates}."
+        if before:
+            note += f" Errors before the push of the last task, in %: {', '.join(before)}."
+        yield note
 
 
 def ranks(results: Path, names: list[str]) -> Shown:

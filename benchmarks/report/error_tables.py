@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from avalanche_dco.errors import DCOError
-from benchmarks.methods import get_method
+from benchmarks.methods import DIRECTION_CONSTRAINED, get_method
 from benchmarks.presets import PRESETS
 from benchmarks.report.comparing import Entry, compare
 from benchmarks.report.document import Rows, markdown_table
@@ -207,6 +207,12 @@ def _siblings(entry: Entry, entries: Sequence[Entry]) -> list[Entry]:
 
 def _everything(entry: Entry) -> dict[str, Any]:
     return Training.defaults() | entry.training | entry.settings
+
+
+def is_published(entry: Entry) -> bool:
+    """Whether runs of DCO or DCO-COMP have the settings of the paper and its authors' code."""
+    paper = entry.runs[0].preset == "paper"
+    return paper and entry.method in DIRECTION_CONSTRAINED and not deviations(entry)
 
 
 def deviations(entry: Entry) -> list[str]:

@@ -202,6 +202,27 @@ def test_the_papers_table_has_what_was_tuned_alike_beside_it(tmp_path: Path) -> 
     ]
 
 
+def test_published_settings_have_rows_of_their_own(tmp_path: Path) -> None:
+    keep(tmp_path, ERRORS)
+    keep(tmp_path, ERRORS, "mnist-fashion")
+    kept = [read_study(study_path(name)) for name in ("table-1", "mnist-fashion-paper")]
+    runs = {name: run for study in kept for name, run in study.runs.items()}
+    write_study(study_path("published", tmp_path), Study(runs))
+    table = make_table(["comparison", "published"], tmp_path)
+    split_mnist, mnist_fashion = table.split("### MNIST → Fashion")
+    before = next(run.outcome for run in runs.values() if run.benchmark == "mnist-fashion")
+    row = re.search(r"\| \*\*DCO \(published settings\)\*\* \|(.*)\|", split_mnist)
+    assert row is not None
+    error, *_, time = row[1].strip().split(" | ")
+    assert (error, time) == ("1.21 ± 0.04", "–")  # it was timed in another study
+    assert split_mnist.index("DCO (published") < split_mnist.index("**DCO-KRON**")
+    note = "- Published settings are not tuned; their learning rate is 0.001."
+    assert f"{note}\n" in split_mnist
+    told = f"in %: DCO {before['average_before_push']:.2f}.\n"
+    assert f"{note} Errors before the push of the last task, {told}" in mnist_fashion
+    assert "published" not in make_table(["comparison-ranks"], tmp_path)
+
+
 def headings(results: Path) -> list[str]:
     return re.findall("^### (.*)$", make_table(["comparison"], results), re.MULTILINE)
 
