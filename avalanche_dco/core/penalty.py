@@ -30,7 +30,7 @@ from avalanche_dco.core.directions import Directions
 from avalanche_dco.core.factors import Weights
 from avalanche_dco.errors import SettingError
 
-_POWER_ITERATIONS = 20  # within a few percent of the largest eigenvalue
+_POWER_ITERATIONS = 50  # within a few percent of the largest eigenvalue
 
 
 class Penalty:
@@ -241,16 +241,19 @@ def shortening(gradient: list[Tensor], max_norm: float | None, most: float = 1.0
     return (max_norm / norm).clamp(max=min(most, torch.finfo(norm.dtype).max))
 
 
-def largest_eigenvalue(apply: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
+def largest_eigenvalue(
+    apply: Callable[[Tensor], Tensor], like: Tensor, iterations: int = _POWER_ITERATIONS
+) -> Tensor:
     """The largest eigenvalue of a matrix with non-negative ones, by power iteration.
 
     :param apply: multiplies a vector by the matrix.
     :param like: a tensor of the vectors' length, precision and device.
+    :param iterations: with fewer, the result is that of a large eigenvalue.
     """
     generator = torch.Generator("cpu").manual_seed(0)  # the user's random numbers stay untouched
     vector = torch.randn(len(like), generator=generator, device="cpu").to(like)
     norm = torch.linalg.vector_norm(vector)
-    for _ in range(_POWER_ITERATIONS):
+    for _ in range(iterations):
         vector = apply(vector / norm.clamp(min=torch.finfo(norm.dtype).tiny))
         norm = torch.linalg.vector_norm(vector)
     return norm
