@@ -114,21 +114,17 @@ class Directions:
         return torch.zeros(size, dtype=dtype, device=self.device)
 
     def encode(self, x: Weights) -> Tensor:
-        """ENC(x) = W^T x, as sum_l diag(U_l^T X_l V_l).
-
-        Never forms the k x k matrix whose diagonal this is.
-        """
+        """ENC(x) = W^T x, as sum_l diag(U_l^T X_l V_l)."""
         z = self.zeros(self.k)
         for name, f in self.factors.items():
-            projected = f.matrix(x[name]) @ f.V  # r x width
-            z[f.columns] += projected.mul_(f.U).sum(0)
+            z[f.columns] += f.encode(x[name])
         return z
 
     def decode(self, z: Tensor, names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """DEC(z) = W z, per parameter (U_l * z) V_l^T."""
         wanted = self.factors if names is None else names
         return {
-            name: ((f.U * z[f.columns]) @ f.V.T).reshape(f.shape)
+            name: f.decode(z[f.columns])
             for name, f in ((name, self.factors[name]) for name in wanted)
         }
 

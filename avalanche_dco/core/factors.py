@@ -63,6 +63,20 @@ class Factors:
         """The parameter (or its gradient) as r x c matrix, a view where that is possible."""
         return tensor.detach().reshape(matrix_shape(self.shape)).to(self.U.dtype)
 
+    def encode(self, tensor: Tensor) -> Tensor:
+        """Its part of the codes, diag(U^T X V), one per column.
+
+        Never forms the matrix whose diagonal this is.
+        """
+        return (self.matrix(tensor) @ self.V).mul_(self.U).sum(0)
+
+    def decode(self, z: Tensor) -> Tensor:
+        """(U * z) V^T, of the parameter's shape.
+
+        :param z: one code per column.
+        """
+        return ((self.U * z) @ self.V.T).reshape(self.shape)
+
     def adapted_to(self, name: str, parameter: Tensor) -> Factors:
         """The same directions for a parameter that has grown or moved to another device.
 

@@ -30,6 +30,7 @@ from torch import Tensor
 
 from avalanche_dco.core.directions import Directions
 from avalanche_dco.core.factors import Factors, Weights
+from avalanche_dco.core.paired import in_pairs
 from avalanche_dco.core.penalty import Penalty, largest_eigenvalue, shortening
 
 _COLUMNS_AT_A_TIME = 512
@@ -100,7 +101,9 @@ class ImplicitStep:
     def __init__(self, penalty: Penalty, strength: float, sizes: Mapping[str, float]):
         self.penalty = penalty
         self.strength = strength
-        self.directions, weights = penalty.coded
+        directions, weights = penalty.coded
+        paired = {name: in_pairs(f) for name, f in directions.factors.items()}
+        self.directions = Directions(directions.k, paired)
         self.sizes = {name: sizes[name] for name in self.directions.factors if name in sizes}
         self._roots = weights.sqrt()
         together = [list(self.sizes)] if penalty.couple_layers else [[n] for n in self.sizes]
@@ -147,7 +150,7 @@ class ImplicitStep:
         # Codes and steps are rounded, and a system that is nearly singular (directions that repeat)
         # would amplify that without bound.
         least = torch.finfo(roots.dtype).eps ** (2 / 3)
-        largest = largest_eigenvalue(matrix.mv, matrix.diagonal())
+        largest = largest_eigenvalue(matrix.mv, matrix.diagonal(), iterations=20)
         shift = (largest * least).clamp(min=0.5 / self.strength)
         matrix.diagonal().add_(shift)
         factored = torch.linalg.cholesky(matrix).to(roots.dtype)
