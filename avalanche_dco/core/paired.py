@@ -105,26 +105,26 @@ def _blocks(U: Tensor, V: Tensor) -> Iterator[_Block]:
         rows, a = of_row[start:end].unique(return_inverse=True)
         columns, b = of_column[start:end].unique(return_inverse=True)
         yield _Block(
-            U[:, rows] / u[rows],
-            V[:, columns] / v[columns],
+            (U[:, rows] / u[rows]).to(U),
+            (V[:, columns] / v[columns]).to(V),
             a * len(columns) + b,
-            u[start:end] * v[start:end],
+            (u[start:end] * v[start:end]).to(U),
         )
         start = end
 
 
 def _equal_columns(X: Tensor) -> tuple[Tensor, Tensor]:
-    """For each column the first one that has its direction, and its length.
+    """For each column the first one that has its direction, and its length in double precision.
 
     Columns of one direction have one product with a random vector, up to rounding. Others may have
     the same by chance, so the columns themselves are compared with the one that was found.
     """
-    lengths = torch.linalg.vector_norm(X, dim=0)
+    lengths = torch.linalg.vector_norm(X, dim=0, dtype=torch.float64)  # does not underflow
     unit = X / lengths
     tolerance = 8 * torch.finfo(X.dtype).eps
     generator = torch.Generator("cpu").manual_seed(0)  # the user's random numbers stay untouched
     vector = torch.randn(len(X), generator=generator, dtype=torch.float64, device="cpu")
-    products, order = (vector.to(unit.device) @ unit.double()).sort()
+    products, order = (vector.to(unit.device) @ unit).sort()
     group = torch.empty_like(order)
     group[order] = (products.diff(prepend=products[:1]) > tolerance).cumsum(0)
     itself = torch.arange(X.shape[1], device=X.device)

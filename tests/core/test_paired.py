@@ -85,6 +85,18 @@ def test_columns_that_look_equal_by_chance_are_told_apart(seed):
     assert torch.equal(again, lengths)
 
 
+def test_columns_that_nearly_vanish():
+    """Squares of their entries underflow."""
+    held, x = tasks(1, count=1), weights(SHAPE, 2)
+    f = held.factors["w"]
+    scales = torch.where(torch.arange(f.U.shape[1]) % 2 == 0, 1.0, 1e-30)
+    single = Factors(f.U.float() * scales, f.V.float(), f.shape)
+    by_pairs = in_pairs(single)
+    assert isinstance(by_pairs, PairedFactors)
+    expected = f.encode(x["w"]) * scales
+    torch.testing.assert_close(by_pairs.encode(x["w"]).double(), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_single_precision():
     held, x = tasks(1), weights(SHAPE, 2)
     f = held.factors["w"]
