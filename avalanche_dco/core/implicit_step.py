@@ -30,7 +30,6 @@ from torch import Tensor
 
 from avalanche_dco.core.directions import Directions
 from avalanche_dco.core.factors import Factors, Weights
-from avalanche_dco.core.paired import in_pairs
 from avalanche_dco.core.penalty import Penalty, largest_eigenvalue, shortening
 
 _COLUMNS_AT_A_TIME = 512
@@ -101,9 +100,7 @@ class ImplicitStep:
     def __init__(self, penalty: Penalty, strength: float, sizes: Mapping[str, float]):
         self.penalty = penalty
         self.strength = strength
-        directions, weights = penalty.coded
-        paired = {name: in_pairs(f) for name, f in directions.factors.items()}
-        self.directions = Directions(directions.k, paired)
+        self.directions, weights = penalty.coded
         self.sizes = {name: sizes[name] for name in self.directions.factors if name in sizes}
         self._roots = weights.sqrt()
         together = [list(self.sizes)] if penalty.couple_layers else [[n] for n in self.sizes]

@@ -20,6 +20,7 @@ the penalty is ``sum_l ||ENC_l(x_l) - t_l||^2`` instead: the formula above for t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from torch import Tensor
 from avalanche_dco.core.checked import entries, is_floating, require
 from avalanche_dco.core.directions import Directions
 from avalanche_dco.core.factors import Weights
+from avalanche_dco.core.paired import in_pairs
 from avalanche_dco.errors import SettingError
 
 _POWER_ITERATIONS = 50  # within a few percent of the largest eigenvalue
@@ -58,11 +60,6 @@ class Penalty:
         self.weights = targets.new_ones(directions.k) if weights is None else weights
         self.constant = constant
         self.couple_layers = couple_layers
-        self.coded = self.directions, self.weights
-        """The directions whose codes are penalised, and w for each of them."""
-        if not couple_layers:
-            of_parameters = [self.weights[f.columns] for f in directions.factors.values()]
-            self.coded = directions.by_parameter(), torch.cat(of_parameters)
 
     @classmethod
     def keeping(cls, x: Weights, directions: Directions, *, couple_layers: bool) -> Penalty:
@@ -74,6 +71,20 @@ class Penalty:
         """
         coded = directions if couple_layers else directions.by_parameter()
         return cls(directions, coded.encode(x), couple_layers=couple_layers)
+
+    @cached_property
+    def coded(self) -> tuple[Directions, Tensor]:
+        """The directions whose codes are penalised, and w for each of them.
+
+        To find out which of them are pairs, a device has to be waited for. So this is looked at
+        before a training begins.
+        """
+        directions, weights = self.directions, self.weights
+        if not self.couple_layers:
+            weights = torch.cat([weights[f.columns] for f in directions.factors.values()])
+            directions = directions.by_parameter()
+        factors = {name: in_pairs(f) for name, f in directions.factors.items()}
+        return Directions(directions.k, factors), weights
 
     @property
     def nbytes(self) -> int:

@@ -81,7 +81,7 @@ TARGETS = tuple(
         (
             f"{_HELPERS}/penalty.py",
             "The penalty of moving along directions.",
-            ("core.penalty", "core.paired", "core.implicit_step"),
+            ("core.paired", "core.penalty", "core.implicit_step"),
             {"explained": True},
         ),
         (

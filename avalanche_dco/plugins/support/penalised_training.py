@@ -49,6 +49,8 @@ class PenalisedTraining(DirectionSettings):
     def _start_training(self, strategy: SupervisedTemplate) -> None:
         """x_0 <- x; nothing has been used in this experience so far."""
         self._end_training()
+        if self.penalty is not None:
+            _ = self.penalty.coded  # now, not in an iteration
         if self.gamma_1 and (self.pull_first or strategy.clock.train_exp_counter > 0):
             self._x_0 = {n: p.detach().clone() for n, p in trainable(strategy.model).items()}
         if self.penalty_step == "implicit":
