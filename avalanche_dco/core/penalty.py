@@ -32,7 +32,7 @@ from avalanche_dco.core.factors import Weights
 from avalanche_dco.core.paired import in_pairs
 from avalanche_dco.errors import SettingError
 
-_POWER_ITERATIONS = 50  # within a few percent of the largest eigenvalue
+_POWER_ITERATIONS = 50  # within a tenth of the largest eigenvalue
 
 
 class Penalty:
@@ -259,7 +259,7 @@ def largest_eigenvalue(
 
     :param apply: multiplies a vector by the matrix.
     :param like: a tensor of the vectors' length, precision and device.
-    :param iterations: with fewer, the result is that of a large eigenvalue.
+    :param iterations: the fewer, the rougher, and never too large.
     """
     generator = torch.Generator("cpu").manual_seed(0)  # the user's random numbers stay untouched
     vector = torch.randn(len(like), generator=generator, device="cpu").to(like)
